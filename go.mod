@@ -1,0 +1,3 @@
+module isobar.dev
+
+go 1.26.0
