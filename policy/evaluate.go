@@ -1,0 +1,394 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Reason is why a Decision is what it is.
+type Reason uint8
+
+// The reasons.
+const (
+	ByRule        Reason = iota + 1 // the Policy and Rule of the Decision
+	ByIsolation                     // a Kubernetes NetworkPolicy isolates, and none allows
+	ByVMIsolation                   // Workload.Isolation, and no rule decides
+	ByDefault                       // no rule decides
+	NotSubject                      // no policy can apply to that end
+	ToItself                        // a workload reaches itself without its network
+)
+
+func (r Reason) String() string {
+	switch r {
+	case ByRule:
+		return "rule"
+	case ByIsolation:
+		return "isolation"
+	case ByVMIsolation:
+		return "vm isolation"
+	case ByDefault:
+		return "default"
+	case NotSubject:
+		return "not enforced"
+	case ToItself:
+		return "to itself"
+	}
+	return "invalid"
+}
+
+// Need is something that decides and that a Flow does not tell.
+type Need string
+
+// The needs.
+const (
+	NeedName     Need = "dns"              // Flow.ToName
+	NeedPayload  Need = "payload"          // what an L7 rule looks at
+	NeedEndpoint Need = "service endpoint" // the workload behind a Service's address
+)
+
+// Decision is the verdict at one end of a Flow.
+type Decision struct {
+	Action Action // Allow, Drop or Reject
+	Reason Reason
+	Policy string // ID, by ByRule and ByIsolation
+	Rule   string // its name, by ByRule; may be empty
+	Index  int    // its place, by ByRule; else -1
+	// Ties are the IDs of other policies that contradict this decision with
+	// equal tier, priority and rule index.
+	Ties []string
+	// Needs are not empty when another answer is possible, less strict than this one.
+	Needs []Need
+}
+
+// Verdict is what happens to a Flow: it passes when both ends allow it.
+type Verdict struct {
+	Action          Action // Allow, Drop or Reject
+	Ingress, Egress Decision
+	// Needs are those of both ends, and NeedEndpoint for a flow to a Service.
+	Needs []Need
+}
+
+// Evaluate says what happens to f in s. The error is about the flow: an end
+// that is unknown, has no address, or is not clear without a workload.
+//
+// Where a rule depends on a DNS name or a payload that f does not tell, the
+// answer is the strictest possible one, and says what it needs.
+func Evaluate(s Snapshot, f Flow) (Verdict, error) {
+	if f.Protocol <= AnyProtocol || f.Protocol > OtherProtocol {
+		return Verdict{}, fmt.Errorf("flow %v to %v: no protocol", f.From, f.To)
+	}
+	from, to, err := s.ends(f)
+	if err != nil {
+		return Verdict{}, err
+	}
+	f.From.Addr, f.To.Addr = from.addr, to.addr
+	if from.owner != nil && from.owner == to.owner {
+		d := Decision{Action: Allow, Reason: ToItself, Index: -1}
+		return Verdict{Action: Allow, Ingress: d, Egress: d}, nil
+	}
+	v := Verdict{
+		Egress:  s.decide(f, Egress, from, to),
+		Ingress: s.decide(f, Ingress, to, from),
+	}
+	v.Action = v.Egress.Action
+	if v.Action == Allow {
+		v.Action = v.Ingress.Action
+	}
+	v.Needs = append(v.Needs, v.Egress.Needs...)
+	v.Needs = append(v.Needs, v.Ingress.Needs...)
+	if to.owner == nil && s.isServiceAddr(to.addr) {
+		v.Needs = append(v.Needs, NeedEndpoint)
+	}
+	slices.Sort(v.Needs)
+	v.Needs = slices.Compact(v.Needs)
+	return v, nil
+}
+
+// candidate is a rule that applies to the subject, or, without a rule, the
+// isolation by Kubernetes NetworkPolicies, which stands after their rules.
+type candidate struct {
+	tier     int32
+	priority float64
+	index    int
+	action   Action
+	policy   *Policy
+	rule     *Rule
+}
+
+// strictness orders actions on a full tie.
+func strictness(a Action) int {
+	return slices.Index([]Action{Drop, Reject, Pass, Allow}, a)
+}
+
+func (c candidate) compare(d candidate) int {
+	return cmp.Or(
+		cmp.Compare(c.tier, d.tier),
+		cmp.Compare(c.priority, d.priority),
+		cmp.Compare(c.index, d.index),
+		cmp.Compare(strictness(c.action), strictness(d.action)),
+		cmp.Compare(c.policy.ID, d.policy.ID),
+	)
+}
+
+func (c candidate) ties(d candidate) bool {
+	return c.tier == d.tier && c.priority == d.priority && c.index == d.index && c.rule != nil && d.rule != nil
+}
+
+// question is one end's: what its policies say of a flow with the other end.
+type question struct {
+	s          Snapshot
+	f          Flow
+	dir        Direction
+	subject    *Workload
+	ns         *Namespace
+	peer       end
+	candidates []candidate
+	fallback   Decision
+}
+
+// decide returns the decision at near about a flow with far.
+func (s Snapshot) decide(f Flow, dir Direction, near, far end) Decision {
+	if near.subject == nil {
+		return Decision{Action: Allow, Reason: NotSubject, Index: -1}
+	}
+	q := question{s: s, f: f, dir: dir, subject: near.subject, ns: s.NamespaceOf(near.subject), peer: far}
+	q.candidates = s.candidates(q.subject, dir)
+	slices.SortFunc(q.candidates, candidate.compare)
+	q.fallback = Decision{Action: Allow, Reason: ByDefault, Index: -1}
+	if q.subject.Isolates(dir, s.hasRule(q.subject, Ingress), s.hasRule(q.subject, Egress)) {
+		q.fallback = Decision{Action: Drop, Reason: ByVMIsolation, Index: -1}
+	}
+	return q.from(0)
+}
+
+// candidates returns the rules of one direction that apply to w, and its isolation.
+func (s Snapshot) candidates(w *Workload, dir Direction) []candidate {
+	var out []candidate
+	isolated := false
+	for _, p := range s.Policies.All() {
+		tier, known := s.TierNumber(p.Tier)
+		for i := range p.Rules(dir) {
+			r := &p.Rules(dir)[i]
+			c := candidate{tier, p.Priority, i, r.Action, p, r}
+			if c.action < Allow || c.action > Pass {
+				c.action = Drop
+			}
+			// A policy whose tier is missing has no place in the order. What it
+			// denies stays denied; it cannot allow or pass anything.
+			if !known && (c.action == Allow || c.action == Pass) {
+				continue
+			}
+			if s.applies(p, p.Applied(r), w) {
+				out = append(out, c)
+			}
+		}
+		if p.Isolates(dir) && !isolated && s.applies(p, p.AppliedTo, w) {
+			isolated = true
+			out = append(out, candidate{tierNumberKubernetes, math.Inf(1), 0, Drop, p, nil})
+		}
+	}
+	return out
+}
+
+// hasRule says whether any rule of that direction applies to w.
+func (s Snapshot) hasRule(w *Workload, dir Direction) bool {
+	for _, p := range s.Policies.All() {
+		rules := p.Rules(dir)
+		for i := range rules {
+			if s.applies(p, p.Applied(&rules[i]), w) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// applies says whether set, of policy p, contains w.
+func (s Snapshot) applies(p *Policy, set Set, w *Workload) bool {
+	ns := s.NamespaceOf(w)
+	for _, sel := range s.Subjects(set, p.Namespace) {
+		if sel.Picks(w, ns) {
+			return true
+		}
+	}
+	return false
+}
+
+// from returns the decision of the candidates from i on.
+func (q *question) from(i int) Decision {
+	for ; i < len(q.candidates); i++ {
+		c := q.candidates[i]
+		if c.rule == nil {
+			return Decision{Action: Drop, Reason: ByIsolation, Policy: c.policy.ID, Index: -1}
+		}
+		matches, need := q.matches(c.rule)
+		if !matches {
+			continue
+		}
+		if need != "" {
+			return stricter(q.outcome(i), q.from(i+1), need)
+		}
+		return q.outcome(i)
+	}
+	return q.fallback
+}
+
+// outcome returns the decision given that candidate i matches.
+func (q *question) outcome(i int) Decision {
+	c := q.candidates[i]
+	var d Decision
+	if c.action == Pass {
+		d = q.from(q.afterPass(i))
+	} else {
+		d = Decision{Action: c.action, Reason: ByRule, Policy: c.policy.ID, Rule: c.rule.Name, Index: c.index}
+		d.Ties = q.contradictions(i)
+	}
+	if len(c.rule.L7) > 0 {
+		refused := Decision{Action: Drop, Reason: ByRule, Policy: c.policy.ID, Rule: c.rule.Name, Index: c.index}
+		return stricter(d, refused, NeedPayload)
+	}
+	return d
+}
+
+// afterPass returns where evaluation goes on when candidate i passes: at the
+// Kubernetes NetworkPolicies, or, from there on, at the next tier.
+func (q *question) afterPass(i int) int {
+	next := AfterPass(q.candidates[i].tier)
+	for i < len(q.candidates) && q.candidates[i].tier < next {
+		i++
+	}
+	return i
+}
+
+// contradictions returns the policies that tie with candidate i and differ.
+func (q *question) contradictions(i int) []string {
+	c := q.candidates[i]
+	if c.tier == tierNumberKubernetes {
+		return nil
+	}
+	var out []string
+	for j := i + 1; j < len(q.candidates) && c.ties(q.candidates[j]); j++ {
+		d := q.candidates[j]
+		if matches, _ := q.matches(d.rule); matches && d.action != c.action {
+			out = append(out, d.policy.ID)
+		}
+	}
+	return out
+}
+
+// stricter returns the stricter of two possible decisions, and that it depends
+// on need when they differ.
+func stricter(a, b Decision, need Need) Decision {
+	if a.Action == b.Action {
+		// The verdict is the same; what either needed besides still counts.
+		a.Needs = append(slices.Clone(a.Needs), b.Needs...)
+		return a
+	}
+	if strictness(b.Action) < strictness(a.Action) {
+		a, b = b, a
+	}
+	a.Needs = append(slices.Clone(a.Needs), need)
+	return a
+}
+
+// matches says whether the flow matches r, for certain or given need.
+func (q *question) matches(r *Rule) (matches bool, need Need) {
+	if !q.matchesTraffic(r) {
+		return false, ""
+	}
+	return q.matchesPeer(r.Peers)
+}
+
+func (q *question) matchesTraffic(r *Rule) bool {
+	// Several workloads may have the destination's address; each may have a
+	// port of the name.
+	to := q.peer.peers
+	if q.dir == Ingress {
+		to = []*Workload{q.subject}
+	}
+	for _, t := range r.Traffic {
+		if t.Matches(q.f, nil) {
+			return true
+		}
+		for _, w := range to {
+			if t.Matches(q.f, w) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (q *question) matchesPeer(p Peers) (matches bool, need Need) {
+	if p.All || q.picksAny(p.Set.Selections) || hasAddr(p.Blocks, q.peer) {
+		return true, ""
+	}
+	for _, id := range p.Set.Groups {
+		selections, blocks, _ := q.s.Members(id)
+		if q.picksAny(selections) || hasAddr(blocks, q.peer) {
+			return true, ""
+		}
+	}
+	for _, id := range p.Services {
+		svc, ok := q.s.Services.Get(id)
+		if ok && q.dir == Egress && slices.Contains(svc.Addrs, q.peer.addr) && svc.hasPort(q.f.Protocol, q.f.Port) {
+			return true, ""
+		}
+	}
+	if len(p.Names) == 0 || q.dir != Egress {
+		return false, ""
+	}
+	if q.f.ToName == "" {
+		return true, NeedName
+	}
+	return slices.ContainsFunc(p.Names, func(pattern string) bool { return MatchesName(pattern, q.f.ToName) }), ""
+}
+
+// picksAny says whether any selection picks a workload that has the peer's address.
+func (q *question) picksAny(selections []Selection) bool {
+	for _, sel := range selections {
+		sel = sel.For(q.ns)
+		for _, w := range q.peer.peers {
+			if sel.Picks(w, q.s.NamespaceOf(w)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func hasAddr(blocks []Block, e end) bool {
+	return slices.ContainsFunc(blocks, func(b Block) bool { return b.Has(e.addr) })
+}
+
+func (s *Service) hasPort(p Protocol, n uint16) bool {
+	return slices.ContainsFunc(s.Ports, func(x NamedPort) bool { return x.Protocol == p && x.Port == n })
+}
+
+// MatchesName says whether a DNS name matches a pattern, in which "*" stands
+// for any characters, dots included. Letters count in any case; a final dot
+// does not count.
+func MatchesName(pattern, name string) bool {
+	pattern = strings.ToLower(strings.TrimSuffix(pattern, "."))
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == name
+	}
+	first, last := parts[0], parts[len(parts)-1]
+	if len(name) < len(first)+len(last) || !strings.HasPrefix(name, first) || !strings.HasSuffix(name, last) {
+		return false
+	}
+	name = name[len(first) : len(name)-len(last)]
+	for _, p := range parts[1 : len(parts)-1] {
+		i := strings.Index(name, p)
+		if i < 0 {
+			return false
+		}
+		name = name[i+len(p):]
+	}
+	return true
+}

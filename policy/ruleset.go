@@ -1,0 +1,121 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// Ruleset is what one Target must enforce. Everything in it is sorted, so equal
+// content has equal bytes.
+type Ruleset struct {
+	Target    string
+	Workloads []Enforced   // by Workload.ID
+	Rules     []TargetRule // in the order of evaluation; those that apply to none of Workloads are left out
+	Groups    []Members    // by Key: each group that a rule names, once
+}
+
+// Enforced is one workload of a Target.
+type Enforced struct {
+	Workload *Workload
+	// Ingress and Egress are the Keys of the rules that apply, in order.
+	Ingress, Egress []string
+	// IsolatedIngress and IsolatedEgress: the Kubernetes NetworkPolicies of the
+	// workload drop what they do not allow. They hold the ID of the policy that
+	// is named for it, or "".
+	IsolatedIngress, IsolatedEgress string
+	// DeniesIngress and DeniesEgress: what no rule decides is dropped, by
+	// Workload.Isolation.
+	DeniesIngress, DeniesEgress bool
+}
+
+// TargetRule is a Rule as it stands in the order of all rules, its sets
+// replaced by groups with members.
+type TargetRule struct {
+	// Key is unique in a Target and does not change while the rule's place in
+	// its policy does not: see RuleKey.
+	Key       string
+	Policy    string // ID
+	Name      string
+	Direction Direction
+	Tier      int32
+	Priority  float64
+	Index     int
+	Action    Action // never the zero Action
+
+	AllPeers bool
+	Groups   []string // Keys of Members, sorted
+	Blocks   []Block
+	Names    []string
+	Services []*Service
+	Traffic  []Traffic
+	L7       []L7
+	Log      bool
+	LogLabel string
+}
+
+// RuleKey is "policy/direction/index". A rule whose peers depend on the
+// namespace of the workload that it applies to becomes one rule for each such
+// namespace or bucket of namespaces, with "#" and the bucket at the end.
+func RuleKey(policyID string, d Direction, index int, bucket string) string {
+	key := fmt.Sprintf("%s/%v/%d", policyID, d, index)
+	if bucket != "" {
+		key += "#" + bucket
+	}
+	return key
+}
+
+// Members is a group with its members, as peers.
+type Members struct {
+	Key       string      // canonical form of the Selection
+	Workloads []*Workload // by ID; only those that IsPeer
+}
+
+// IsKubernetes says whether r stands among the Kubernetes NetworkPolicies.
+func (r *TargetRule) IsKubernetes() bool { return r.Tier == tierNumberKubernetes }
+
+// Refusal is what a Target cannot enforce exactly, and why. An Allow that is
+// refused is left out; a Drop or Reject that is refused keeps its whole match
+// closed.
+type Refusal struct {
+	Target    string
+	Policy    string // ID
+	Rule      string // Key of the TargetRule; empty when it concerns the whole policy
+	Workloads []string
+	Reason    RefusalReason
+	Message   string // says what, and what would fit
+	Limit     int    // of a quota; 0 otherwise
+	Need      int    // what would be needed of it
+}
+
+// RefusalReason is a word for machines.
+type RefusalReason string
+
+// The reasons for a Refusal.
+const (
+	RefusedNames       RefusalReason = "NamesNeedDNS"
+	RefusedL7          RefusalReason = "PayloadNotSeen"
+	RefusedServices    RefusalReason = "ServicesUnknown"
+	RefusedSourcePorts RefusalReason = "SourcePortsUnsupported"
+	RefusedProtocol    RefusalReason = "ProtocolUnsupported"
+	RefusedReject      RefusalReason = "RejectIsDrop"
+	RefusedQuota       RefusalReason = "QuotaExceeded"
+	RefusedPeers       RefusalReason = "PeersUnreachable"
+	RefusedIsolation   RefusalReason = "DefaultNotEnforceable"
+)
+
+// Compare orders rules as they are evaluated; rules that are equal in tier,
+// priority and index stand by strictness, then by Key.
+func (r *TargetRule) Compare(o *TargetRule) int {
+	return cmp.Or(
+		cmp.Compare(r.Tier, o.Tier),
+		cmp.Compare(r.Priority, o.Priority),
+		cmp.Compare(r.Index, o.Index),
+		cmp.Compare(strictness(r.Action), strictness(o.Action)),
+		cmp.Compare(r.Policy, o.Policy),
+		cmp.Compare(r.Key, o.Key),
+	)
+}
+
+// AfterPass returns the lowest tier whose rules are evaluated after a rule of
+// the given tier has passed.
+func AfterPass(tier int32) int32 { return max(tier+1, tierNumberKubernetes) }

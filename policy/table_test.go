@@ -1,0 +1,92 @@
+package policy_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"isobar.dev/policy"
+)
+
+// A Table is compared with a Go map over random walks, and Diff with a scan of both.
+func TestTableIsAMap(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var tables []policy.Table[int]
+		var models []map[string]int
+		table, model := policy.Table[int]{}, map[string]int{}
+		for range rnd.IntN(300) {
+			key := fmt.Sprint(rnd.IntN(60))
+			if rnd.IntN(3) == 0 {
+				table = table.Delete(key)
+				delete(model, key)
+			} else {
+				v := rnd.IntN(4)
+				table = table.Put(key, v)
+				model[key] = v
+			}
+			tables, models = append(tables, table), append(models, maps.Clone(model))
+		}
+		for i := range tables {
+			checkTable(t, seed, tables[i], models[i])
+			checkDiff(t, seed, tables[i], tables[len(tables)-1], models[i], model)
+		}
+	}
+}
+
+func checkTable(t *testing.T, seed uint64, table policy.Table[int], model map[string]int) {
+	t.Helper()
+	got, last := map[string]int{}, ""
+	for k, v := range table.All() {
+		if k <= last && last != "" {
+			t.Fatalf("seed %d: All yields %q after %q", seed, k, last)
+		}
+		got[k], last = v, k
+	}
+	if !maps.Equal(got, model) || table.Len() != len(model) {
+		t.Fatalf("seed %d: table = %v (Len %d), want %v", seed, got, table.Len(), model)
+	}
+	for k, want := range model {
+		if v, ok := table.Get(k); v != want || !ok {
+			t.Fatalf("seed %d: Get(%q) = %d, %t; want %d", seed, k, v, ok, want)
+		}
+	}
+}
+
+func checkDiff(t *testing.T, seed uint64, old, now policy.Table[int], oldModel, nowModel map[string]int) {
+	t.Helper()
+	got := maps.Clone(oldModel)
+	policy.Diff(old, now, func(k string, was, is *int) {
+		if v, ok := oldModel[k]; ok != (was != nil) || ok && v != *was {
+			t.Fatalf("seed %d: Diff gives a wrong old value for %q", seed, k)
+		}
+		if is == nil {
+			delete(got, k)
+			return
+		}
+		if was != nil && *was == *is {
+			t.Fatalf("seed %d: Diff reports %q, which is equal", seed, k)
+		}
+		got[k] = *is
+	})
+	if !maps.Equal(got, nowModel) {
+		t.Fatalf("seed %d: old with Diff = %v, want %v", seed, got, nowModel)
+	}
+}
+
+// The cost of a change must not grow with the table.
+func BenchmarkTablePut(b *testing.B) {
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var t policy.Table[int]
+			for i := range n {
+				t = t.Put(fmt.Sprint(i), i)
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				t.Put(fmt.Sprint(i%n), -i)
+			}
+		})
+	}
+}
