@@ -1,0 +1,76 @@
+// Package cloud is what every cloud adapter offers to the loops: the inventory
+// of an account, and an enforcer for each of its networks.
+package cloud
+
+import (
+	"context"
+	"net/netip"
+
+	"isobar.dev/plan"
+	"isobar.dev/policy"
+)
+
+// Account is one account (or subscription) of a cloud. Its methods may be
+// called from several goroutines.
+type Account interface {
+	// Regions returns the regions of the account, sorted.
+	Regions() []string
+	// Networks lists every VPC (or VNet) of a region.
+	Networks(ctx context.Context, region string) ([]Network, error)
+	// VMs lists the VMs of a region that each Match picks, in the order of the
+	// matches. One that cannot be read has an error, and says nothing of its VMs.
+	VMs(ctx context.Context, region string, matches []Match) []VMs
+	// Enforcer returns what enforces on the VMs of one network. Calls with the
+	// same arguments return the same Enforcer.
+	Enforcer(region, networkID string) Enforcer
+}
+
+// Enforcer makes one Target enforce a Ruleset; *plan.Syncer is one.
+type Enforcer interface {
+	// Preview returns the report that Sync would give, and writes nothing.
+	Preview(ctx context.Context, rs policy.Ruleset) (plan.Report, error)
+	// Sync makes the target enforce rs. On an error the report says what was done.
+	Sync(ctx context.Context, rs policy.Ruleset) (plan.Report, error)
+	// Forget makes the next call read the target anew.
+	Forget()
+}
+
+// Network is a VPC or VNet.
+type Network struct {
+	ID, Name, Region string
+	Prefixes         []netip.Prefix
+	Tags             map[string]string
+}
+
+// Match picks VMs: those in the network, if one is named, that any VMMatch
+// picks, if there is one. The zero Match picks every VM.
+type Match struct {
+	NetworkID, NetworkName string
+	VMs                    []VMMatch
+}
+
+// VMMatch picks VMs by exactly one of ID and name, in any case.
+type VMMatch struct{ ID, Name string }
+
+// VMs is the answer to one Match.
+type VMs struct {
+	VMs []VM // by ID
+	Err error
+}
+
+// VM is a virtual machine as its cloud tells of it.
+type VM struct {
+	ID, Name, Region       string
+	NetworkID, NetworkName string
+	State                  string // the cloud's own word
+	Tags                   map[string]string
+	Interfaces             []Interface // by ID
+}
+
+// Interface is a network interface of a VM.
+type Interface struct {
+	ID, MAC string
+	Private []netip.Addr
+	Public  []netip.Addr
+	Groups  []string // IDs of its security groups
+}

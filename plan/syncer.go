@@ -1,0 +1,125 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	"isobar.dev/policy"
+)
+
+// Syncer makes one target enforce Rulesets by its Driver, whose Object it
+// hides. Its methods may be called from several goroutines; they take turns.
+type Syncer struct {
+	target string
+
+	mu      sync.Mutex
+	prepare func(context.Context, policy.Ruleset) (Report, func(context.Context) (int, error), error)
+	forget  func()
+}
+
+// NewSyncer returns a Syncer for a target. It reads nothing yet.
+func NewSyncer[T any](target string, d Driver[T]) *Syncer {
+	s := &state[T]{target: target, driver: d}
+	return &Syncer{target: target, prepare: s.prepare, forget: func() { s.have = nil }}
+}
+
+// Target returns the target's name.
+func (s *Syncer) Target() string { return s.target }
+
+// Forget makes the next call read the target anew. Callers do so now and then
+// to find what others have changed there.
+func (s *Syncer) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget()
+}
+
+// Preview returns the report that Sync would give, and writes nothing.
+func (s *Syncer) Preview(ctx context.Context, rs policy.Ruleset) (Report, error) {
+	return s.run(ctx, rs, false)
+}
+
+// Sync makes the target enforce rs. When nothing differs it writes nothing. On
+// an error the report says what was done, and the next call reads the target anew.
+func (s *Syncer) Sync(ctx context.Context, rs policy.Ruleset) (Report, error) {
+	return s.run(ctx, rs, true)
+}
+
+func (s *Syncer) run(ctx context.Context, rs policy.Ruleset, write bool) (Report, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rs.Target != s.target {
+		return Report{Target: s.target}, fmt.Errorf("sync %s: the ruleset is that of %q", s.target, rs.Target)
+	}
+	report, apply, err := s.prepare(ctx, rs)
+	if err != nil || !write || len(report.Changes) == 0 {
+		return report, err
+	}
+	if report.Written, err = apply(ctx); err != nil {
+		return report, fmt.Errorf("sync %s: %w", s.target, err)
+	}
+	return report, nil
+}
+
+// state is what a Syncer knows of its target.
+type state[T any] struct {
+	target string
+	driver Driver[T]
+	have   map[string]T // nil when it must be read
+}
+
+// prepare returns the report of what is to be done, and the call that does it.
+func (s *state[T]) prepare(ctx context.Context, rs policy.Ruleset) (Report, func(context.Context) (int, error), error) {
+	report := Report{Target: s.target}
+	if s.have == nil {
+		have, err := s.driver.Read(ctx)
+		if err != nil {
+			return report, nil, fmt.Errorf("read %s: %w", s.target, err)
+		}
+		s.have = maps.Clone(have)
+		if s.have == nil {
+			s.have = map[string]T{}
+		}
+	}
+	want, refusals := s.driver.Lower(rs)
+	report.Refusals, report.Objects = SortRefusals(refusals), len(want)
+	changes := Diff(s.have, want, s.driver.Equal)
+	for _, c := range changes {
+		report.Changes = append(report.Changes, ChangeText{c.Key, c.Op(), s.describe(c)})
+	}
+	if m, ok := s.driver.(Meter[T]); ok {
+		report.Usage = m.Usage(want)
+	}
+	if o, ok := s.driver.(Observer); ok {
+		report.Notes = o.Notes()
+	}
+	return report, func(ctx context.Context) (int, error) { return s.apply(ctx, changes) }, nil
+}
+
+// apply makes the changes. What is known of the target is kept only when all
+// are made: after an error nobody knows.
+func (s *state[T]) apply(ctx context.Context, changes []Change[T]) (int, error) {
+	have := s.have
+	s.have = nil
+	if err := s.driver.Apply(ctx, changes); err != nil {
+		return done(changes, err), err
+	}
+	for _, c := range changes {
+		if c.Want == nil {
+			delete(have, c.Key)
+			continue
+		}
+		have[c.Key] = *c.Want
+	}
+	s.have = have
+	return len(changes), nil
+}
+
+func (s *state[T]) describe(c Change[T]) string {
+	if d, ok := s.driver.(Describer[T]); ok {
+		return d.Describe(c)
+	}
+	return ""
+}
