@@ -1,0 +1,185 @@
+package convert
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"isobar.dev/policy"
+)
+
+// selector converts a label selector. One that cannot be read, and an absent
+// one, match nothing.
+func (ps *problems) selector(path string, s *metav1.LabelSelector) policy.Selector {
+	if s == nil {
+		return policy.NoLabels
+	}
+	out := policy.Selector{}
+	for k, v := range s.MatchLabels {
+		out = append(out, policy.Requirement{Key: k, Op: policy.In, Values: []string{v}})
+	}
+	// A canonical order: equal selectors become equal values.
+	slices.SortFunc(out, func(a, b policy.Requirement) int {
+		if a.Key < b.Key {
+			return -1
+		}
+		return 1
+	})
+	for i, e := range s.MatchExpressions {
+		at := fmt.Sprintf("%s.matchExpressions[%d]", path, i)
+		r := policy.Requirement{Key: e.Key, Values: slices.Sorted(slices.Values(e.Values))}
+		switch e.Operator {
+		case metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn:
+			r.Op = policy.In
+			if e.Operator == metav1.LabelSelectorOpNotIn {
+				r.Op = policy.NotIn
+			}
+			if len(e.Values) == 0 {
+				ps.add(at+".values", "%s needs at least one value", e.Operator)
+				return policy.NoLabels
+			}
+		case metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist:
+			r.Op = policy.Exists
+			if e.Operator == metav1.LabelSelectorOpDoesNotExist {
+				r.Op = policy.DoesNotExist
+			}
+			if len(e.Values) > 0 {
+				ps.add(at+".values", "%s takes no values", e.Operator)
+				return policy.NoLabels
+			}
+		default:
+			ps.add(at+".operator", "%q: want In, NotIn, Exists or DoesNotExist", e.Operator)
+			return policy.NoLabels
+		}
+		if e.Key == "" {
+			ps.add(at+".key", "must not be empty")
+			return policy.NoLabels
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// block converts a CIDR and its exceptions. ok is false when any part cannot
+// be read: a block without its exceptions is wider than what was written.
+func (ps *problems) block(path, cidr string, except []string) (b policy.Block, ok bool) {
+	b.Prefix, ok = ps.prefix(path+".cidr", cidr)
+	for i, e := range except {
+		p, good := ps.prefix(fmt.Sprintf("%s.except[%d]", path, i), e)
+		if good && ok && (p.Addr().Is4() != b.Prefix.Addr().Is4() || p.Bits() < b.Prefix.Bits() || !b.Prefix.Contains(p.Addr())) {
+			ps.add(fmt.Sprintf("%s.except[%d]", path, i), "%s is not inside %s", e, cidr)
+			good = false
+		}
+		ok = ok && good
+		b.Except = append(b.Except, p)
+	}
+	return b, ok
+}
+
+// prefix parses a CIDR. Bits after the prefix are dropped, as upstream does.
+func (ps *problems) prefix(path, s string) (netip.Prefix, bool) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		ps.add(path, "%q is not a CIDR such as 10.0.0.0/8 or fd00::/64", s)
+		return netip.Prefix{}, false
+	}
+	if p.Addr().Is4In6() {
+		ps.add(path, "%q is an IPv4 address in IPv6 form: write it as IPv4", s)
+		return netip.Prefix{}, false
+	}
+	return p.Masked(), true
+}
+
+// portRange checks a range of ports whose end may be absent.
+func (ps *problems) portRange(path string, first int32, last *int32) (policy.Ports, bool) {
+	end := first
+	if last != nil {
+		end = *last
+	}
+	if first < 1 || first > 65535 || end < 1 || end > 65535 {
+		ps.add(path, "%d-%d: ports are from 1 to 65535", first, end)
+		return policy.Ports{}, false
+	}
+	if end < first {
+		ps.add(path, "%d-%d: the end is below the start", first, end)
+		return policy.Ports{}, false
+	}
+	return policy.Ports{First: uint16(first), Last: uint16(end)}, true
+}
+
+// port converts the port, which may be a number, a name or absent, and endPort
+// of Kubernetes and Antrea policies.
+func (ps *problems) port(path string, protocol *corev1.Protocol, port *intstr.IntOrString, endPort *int32) (policy.Traffic, bool) {
+	t := policy.Traffic{Protocol: policy.TCP}
+	if protocol != nil {
+		p, err := policy.ParseProtocol(string(*protocol))
+		if err != nil || !p.HasPorts() {
+			ps.add(path+".protocol", "%q: want TCP, UDP or SCTP", *protocol)
+			return t, false
+		}
+		t.Protocol = p
+	}
+	switch {
+	case port == nil:
+		if endPort != nil {
+			ps.add(path+".endPort", "needs port")
+			return t, false
+		}
+		return t, true
+	case port.Type == intstr.String:
+		if endPort != nil {
+			ps.add(path+".endPort", "needs a port number, not the name %q", port.StrVal)
+			return t, false
+		}
+		if port.StrVal == "" {
+			ps.add(path+".port", "must not be an empty name")
+			return t, false
+		}
+		t.PortName = port.StrVal
+		return t, true
+	}
+	var ok bool
+	t.Ports, ok = ps.portRange(path+".port", port.IntVal, endPort)
+	return t, ok
+}
+
+// addr parses an address; ok is false when it cannot be read.
+func (ps *problems) addr(path, s string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		ps.add(path, "%q is not an IP address", s)
+		return netip.Addr{}, false
+	}
+	return a.Unmap(), true
+}
+
+// sortAddrs sorts and removes duplicates, IPv4 first.
+func sortAddrs(addrs []netip.Addr) []netip.Addr {
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
+}
+
+// failClosed sets what rule r matches when a part of its peers or its traffic
+// could not be read: an Allow keeps what could be read, a denial denies all, and
+// a Pass denies all too where the dialect says so.
+func failClosed(r *policy.Rule, unreadPeers, unreadTraffic, passDenies bool) {
+	if r.Action == policy.Allow || r.Action == policy.Pass && !passDenies {
+		return
+	}
+	if !unreadPeers && !unreadTraffic {
+		return
+	}
+	if r.Action == policy.Pass {
+		r.Action = policy.Drop
+	}
+	if unreadPeers {
+		r.Peers = policy.Peers{All: true}
+	}
+	if unreadTraffic {
+		r.Traffic = policy.AllTraffic
+	}
+}
