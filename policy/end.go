@@ -6,35 +6,36 @@ import (
 	"slices"
 )
 
-// end is one end of a flow, resolved.
-type end struct {
-	owner   *Workload   // the workload that sends or receives; nil when none is known
-	subject *Workload   // whose policies apply there; nil when none can
-	addr    netip.Addr  // never mapped
-	peers   []*Workload // the workloads that a rule finds at that address
+// End is one end of a flow, resolved.
+type End struct {
+	Owner   *Workload   // the workload that sends or receives; nil when none is known
+	Subject *Workload   // whose policies apply there; nil when none can
+	Addr    netip.Addr  // never mapped
+	Peers   []*Workload // the workloads that a rule finds at that address, by ID
 }
 
-// ends resolves both ends of f and gives them addresses of one family.
-func (s Snapshot) ends(f Flow) (from, to end, err error) {
-	if from.owner, err = s.named(f.From); err != nil {
+// Ends resolves both ends of f and gives them addresses of one family. The
+// error is about an end that is unknown, has no address, or is not clear.
+func (s Snapshot) Ends(f Flow) (from, to End, err error) {
+	if from.Owner, err = s.named(f.From); err != nil {
 		return from, to, err
 	}
-	if to.owner, err = s.named(f.To); err != nil {
+	if to.Owner, err = s.named(f.To); err != nil {
 		return from, to, err
 	}
 	// An address is looked up beside the other end first: what has it in the
 	// other end's network is what that end reaches.
-	if from.owner == nil {
-		if from.owner, err = s.at(f.From.Addr, to.owner); err != nil {
+	if from.Owner == nil {
+		if from.Owner, err = s.at(f.From.Addr, to.Owner); err != nil {
 			return from, to, err
 		}
 	}
-	if to.owner == nil {
-		if to.owner, err = s.at(f.To.Addr, from.owner); err != nil {
+	if to.Owner == nil {
+		if to.Owner, err = s.at(f.To.Addr, from.Owner); err != nil {
 			return from, to, err
 		}
 	}
-	if from.addr, to.addr, err = addrs(f, from.owner, to.owner); err != nil {
+	if from.Addr, to.Addr, err = addrs(f, from.Owner, to.Owner); err != nil {
 		return from, to, err
 	}
 	s.complete(&from)
@@ -109,19 +110,19 @@ func addrs(f Flow, from, to *Workload) (a, b netip.Addr, err error) {
 }
 
 // complete finds whose policies apply at e, and what rules find at its address.
-func (s Snapshot) complete(e *end) {
+func (s Snapshot) complete(e *End) {
 	network := ""
-	if w := e.owner; w != nil {
+	if w := e.Owner; w != nil {
 		network = w.Network
 		if w.IsSubject() {
-			e.subject = w
+			e.Subject = w
 		} else if w.HostNetwork && !w.Terminated {
-			e.subject, _ = s.Workloads.Get(WorkloadID(KindNode, "", w.Node))
+			e.Subject, _ = s.Workloads.Get(WorkloadID(KindNode, "", w.Node))
 		}
 	}
 	for _, w := range s.Workloads.All() {
-		if w.IsPeer() && w.Network == network && slices.Contains(w.Addrs, e.addr) {
-			e.peers = append(e.peers, w)
+		if w.IsPeer() && w.Network == network && slices.Contains(w.Addrs, e.Addr) {
+			e.Peers = append(e.Peers, w)
 		}
 	}
 }

@@ -80,12 +80,12 @@ func Evaluate(s Snapshot, f Flow) (Verdict, error) {
 	if f.Protocol <= AnyProtocol || f.Protocol > OtherProtocol {
 		return Verdict{}, fmt.Errorf("flow %v to %v: no protocol", f.From, f.To)
 	}
-	from, to, err := s.ends(f)
+	from, to, err := s.Ends(f)
 	if err != nil {
 		return Verdict{}, err
 	}
-	f.From.Addr, f.To.Addr = from.addr, to.addr
-	if from.owner != nil && from.owner == to.owner {
+	f.From.Addr, f.To.Addr = from.Addr, to.Addr
+	if from.Owner != nil && from.Owner == to.Owner {
 		d := Decision{Action: Allow, Reason: ToItself, Index: -1}
 		return Verdict{Action: Allow, Ingress: d, Egress: d}, nil
 	}
@@ -99,7 +99,7 @@ func Evaluate(s Snapshot, f Flow) (Verdict, error) {
 	}
 	v.Needs = append(v.Needs, v.Egress.Needs...)
 	v.Needs = append(v.Needs, v.Ingress.Needs...)
-	if to.owner == nil && s.isServiceAddr(to.addr) {
+	if to.Owner == nil && s.isServiceAddr(to.Addr) {
 		v.Needs = append(v.Needs, NeedEndpoint)
 	}
 	slices.Sort(v.Needs)
@@ -144,17 +144,17 @@ type question struct {
 	dir        Direction
 	subject    *Workload
 	ns         *Namespace
-	peer       end
+	peer       End
 	candidates []candidate
 	fallback   Decision
 }
 
 // decide returns the decision at near about a flow with far.
-func (s Snapshot) decide(f Flow, dir Direction, near, far end) Decision {
-	if near.subject == nil {
+func (s Snapshot) decide(f Flow, dir Direction, near, far End) Decision {
+	if near.Subject == nil {
 		return Decision{Action: Allow, Reason: NotSubject, Index: -1}
 	}
-	q := question{s: s, f: f, dir: dir, subject: near.subject, ns: s.NamespaceOf(near.subject), peer: far}
+	q := question{s: s, f: f, dir: dir, subject: near.Subject, ns: s.NamespaceOf(near.Subject), peer: far}
 	q.candidates = s.candidates(q.subject, dir)
 	slices.SortFunc(q.candidates, candidate.compare)
 	q.fallback = Decision{Action: Allow, Reason: ByDefault, Index: -1}
@@ -305,7 +305,7 @@ func (q *question) matches(r *Rule) (matches bool, need Need) {
 func (q *question) matchesTraffic(r *Rule) bool {
 	// Several workloads may have the destination's address; each may have a
 	// port of the name.
-	to := q.peer.peers
+	to := q.peer.Peers
 	if q.dir == Ingress {
 		to = []*Workload{q.subject}
 	}
@@ -334,7 +334,7 @@ func (q *question) matchesPeer(p Peers) (matches bool, need Need) {
 	}
 	for _, id := range p.Services {
 		svc, ok := q.s.Services.Get(id)
-		if ok && q.dir == Egress && slices.Contains(svc.Addrs, q.peer.addr) && svc.hasPort(q.f.Protocol, q.f.Port) {
+		if ok && q.dir == Egress && slices.Contains(svc.Addrs, q.peer.Addr) && svc.hasPort(q.f.Protocol, q.f.Port) {
 			return true, ""
 		}
 	}
@@ -351,7 +351,7 @@ func (q *question) matchesPeer(p Peers) (matches bool, need Need) {
 func (q *question) picksAny(selections []Selection) bool {
 	for _, sel := range selections {
 		sel = sel.For(q.ns)
-		for _, w := range q.peer.peers {
+		for _, w := range q.peer.Peers {
 			if sel.Picks(w, q.s.NamespaceOf(w)) {
 				return true
 			}
@@ -360,8 +360,8 @@ func (q *question) picksAny(selections []Selection) bool {
 	return false
 }
 
-func hasAddr(blocks []Block, e end) bool {
-	return slices.ContainsFunc(blocks, func(b Block) bool { return b.Has(e.addr) })
+func hasAddr(blocks []Block, e End) bool {
+	return slices.ContainsFunc(blocks, func(b Block) bool { return b.Has(e.Addr) })
 }
 
 func (s *Service) hasPort(p Protocol, n uint16) bool {
