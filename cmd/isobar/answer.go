@@ -1,0 +1,169 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"isobar.dev/policy"
+)
+
+// vias are what can answer a flow, by the names of --via.
+var vias = map[string]func(policy.Snapshot) func(policy.Flow) (policy.Verdict, error){
+	"meaning": func(s policy.Snapshot) func(policy.Flow) (policy.Verdict, error) {
+		return func(f policy.Flow) (policy.Verdict, error) { return policy.Evaluate(s, f) }
+	},
+}
+
+func viaNames() []string {
+	var names []string
+	for n := range vias {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func answerer(via string, s policy.Snapshot) (func(policy.Flow) (policy.Verdict, error), error) {
+	make, ok := vias[via]
+	if !ok {
+		return nil, fmt.Errorf("--via %q: this build answers by %s", via, strings.Join(viaNames(), ", "))
+	}
+	return make(s), nil
+}
+
+// answerLine is a flowLine with its answer.
+type answerLine struct {
+	flowLine
+	Verdict string        `json:"verdict"`
+	Ingress decisionLine  `json:"ingress"`
+	Egress  decisionLine  `json:"egress"`
+	Needs   []policy.Need `json:"needs,omitempty"`
+}
+
+type decisionLine struct {
+	Verdict   string   `json:"verdict"`
+	Policy    string   `json:"policy"`
+	Rule      string   `json:"rule"`
+	Kind      string   `json:"kind,omitempty"`
+	Namespace string   `json:"namespace,omitempty"`
+	Reason    string   `json:"reason"`
+	Ties      []string `json:"ties,omitempty"`
+}
+
+// line describes a decision in direction dir.
+func line(d policy.Decision, dir policy.Direction) decisionLine {
+	out := decisionLine{Verdict: d.Action.String(), Reason: d.Reason.String(), Ties: d.Ties}
+	if d.Policy == "" {
+		return out
+	}
+	parts := strings.Split(d.Policy, "/") // see policy.PolicyID
+	out.Kind, out.Policy = parts[0], parts[len(parts)-1]
+	if len(parts) == 3 {
+		out.Namespace = parts[1]
+	}
+	if d.Reason == policy.ByRule {
+		out.Rule = d.Rule
+		if out.Rule == "" {
+			out.Rule = fmt.Sprintf("%v[%d]", dir, d.Index)
+		}
+	}
+	return out
+}
+
+func writeJSON(out io.Writer, questions []question) error {
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	for _, q := range questions {
+		v := q.verdict
+		a := answerLine{q.ask, v.Action.String(), line(v.Ingress, policy.Ingress), line(v.Egress, policy.Egress), v.Needs}
+		if err := e.Encode(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeTable(out io.Writer, questions []question) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "FROM\tTO\tTRAFFIC\tVERDICT\tEGRESS BY\tINGRESS BY")
+	for _, q := range questions {
+		v := q.verdict
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", q.ask.From, q.ask.To, q.ask.traffic(), verdict(v),
+			by(v.Egress, policy.Egress), by(v.Ingress, policy.Ingress))
+	}
+	return w.Flush()
+}
+
+// verdict is the action, and what it depends on.
+func verdict(v policy.Verdict) string {
+	s := v.Action.String()
+	if len(v.Needs) > 0 {
+		needs := make([]string, len(v.Needs))
+		for i, n := range v.Needs {
+			needs[i] = string(n)
+		}
+		s += " (depends on " + strings.Join(needs, ", ") + ")"
+	}
+	return s
+}
+
+// by says what decided, in a cell.
+func by(d policy.Decision, dir policy.Direction) string {
+	l := line(d, dir)
+	switch d.Reason {
+	case policy.ByRule:
+		return fmt.Sprintf("%s %s %s", l.Verdict, d.Policy, l.Rule)
+	case policy.ByIsolation:
+		return fmt.Sprintf("%s %s isolation", l.Verdict, d.Policy)
+	}
+	return l.Verdict + " " + l.Reason
+}
+
+// traffic is what parseTraffic reads.
+func (l flowLine) traffic() string {
+	s := strings.ToUpper(l.Protocol)
+	for _, n := range []*int32{l.Port, l.ICMPType, l.ICMPCode} {
+		if n != nil {
+			s += fmt.Sprintf("/%d", *n)
+		}
+	}
+	return s
+}
+
+// writeMatrix writes one row a source and one column a destination.
+func writeMatrix(out io.Writer, questions []question) error {
+	if len(questions) == 0 {
+		_, err := fmt.Fprintln(out, "No workload has an address.")
+		return err
+	}
+	cells := map[[2]string]string{}
+	var names []string
+	for _, q := range questions {
+		cells[[2]string{q.ask.From, q.ask.To}] = map[policy.Action]string{policy.Allow: ".", policy.Drop: "X", policy.Reject: "R"}[q.verdict.Action]
+		names = append(names, q.ask.From)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "%s\t%s\n", "FROM \\ TO", strings.Join(names, "\t"))
+	for _, from := range names {
+		fmt.Fprint(w, from)
+		for _, to := range names {
+			c := cells[[2]string{from, to}]
+			if c == "" {
+				c = "-"
+			}
+			fmt.Fprint(w, "\t", c)
+		}
+		fmt.Fprintln(w)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%s: . allow, X drop, R reject, - no common address family\n", questions[0].ask.traffic())
+	return err
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"isobar.dev/policy"
+	"isobar.dev/source/manifest"
+)
+
+type evaluateFlags struct {
+	files         []string
+	flow          string
+	flows         string
+	allPairs      bool
+	port          string
+	via           string
+	output        string
+	ignoreUnknown bool
+}
+
+func evaluateCommand() *cobra.Command {
+	var f evaluateFlags
+	cmd := &cobra.Command{
+		Use:   "evaluate -f PATH... (--flow FROM,TO,PROTO/PORT | --flows FILE | --all-pairs --port PROTO/PORT)",
+		Short: "Say which flows the policies in manifests allow, without any server",
+		Long: `Evaluate reads a world from manifests (Namespace, Pod, Node, Service, every policy kind, Tier,
+Group, ClusterGroup, ExternalEntity, VirtualMachine, List) and says what happens to flows in it, and
+which policy and rule decides at each end.
+
+FROM and TO are namespace/pod, node:name, vm:namespace/name, ee:namespace/name or an IP address.
+A flows file has one JSON object a line: {"from","to","protocol","port","sourcePort","icmpType",
+"icmpCode","toName"}; the answer is the same line with "verdict", "ingress" and "egress" added.
+
+The exit status is 0 when every flow was evaluated, whatever the verdicts.`,
+		Example: `  isobar evaluate -f world/ --flow shop/web,shop/db,TCP/5432
+  kubectl get ns,pods,netpol -A -o yaml | isobar evaluate -f - --all-pairs --port TCP/80
+  isobar evaluate -f world.yaml --flows flows.jsonl -o json --via compiled`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "file, folder or - with manifests; may be repeated")
+	flags.StringVar(&f.flow, "flow", "", "one flow: FROM,TO,PROTO/PORT (ICMP, ICMP/TYPE or ICMP/TYPE/CODE)")
+	flags.StringVar(&f.flows, "flows", "", "file of flows as JSON lines, or -")
+	flags.BoolVar(&f.allPairs, "all-pairs", false, "every workload to every other; needs --port")
+	flags.StringVar(&f.port, "port", "", "PROTO/PORT for --all-pairs")
+	flags.StringVar(&f.via, "via", "meaning", "what answers: "+strings.Join(viaNames(), ", "))
+	flags.StringVarP(&f.output, "output", "o", "table", "table or json (JSON lines)")
+	flags.BoolVar(&f.ignoreUnknown, "ignore-unknown", false, "skip kinds that are not known, with a warning")
+	_ = cmd.MarkFlagRequired("filename")
+	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+	cmd.MarkFlagsOneRequired("flow", "flows", "all-pairs")
+	cmd.MarkFlagsMutuallyExclusive("flow", "flows", "all-pairs")
+	cmd.MarkFlagsRequiredTogether("all-pairs", "port")
+	_ = cmd.RegisterFlagCompletionFunc("via", cobra.FixedCompletions(viaNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+func (f *evaluateFlags) run(in io.Reader, out, errOut io.Writer) error {
+	if f.output != "table" && f.output != "json" {
+		return fmt.Errorf("--output %q: want table or json", f.output)
+	}
+	if f.flows == "-" && len(f.files) == 1 && f.files[0] == "-" {
+		return fmt.Errorf("--flows and --filename cannot both read the standard input")
+	}
+	world, err := manifest.Read(f.files, manifest.Options{Stdin: in, IgnoreUnknown: f.ignoreUnknown})
+	if err != nil {
+		return err
+	}
+	for _, w := range world.Warnings {
+		fmt.Fprintln(errOut, "warning:", w)
+	}
+	answer, err := answerer(f.via, world.Snapshot)
+	if err != nil {
+		return err
+	}
+	questions, err := f.questions(world.Snapshot, in)
+	if err != nil {
+		return err
+	}
+	for i := range questions {
+		q := &questions[i]
+		if q.verdict, err = answer(q.flow); err != nil {
+			return fmt.Errorf("%s: %w", q.where, err)
+		}
+	}
+	if f.output == "json" {
+		return writeJSON(out, questions)
+	}
+	if f.allPairs {
+		return writeMatrix(out, questions)
+	}
+	return writeTable(out, questions)
+}
+
+// questions returns the flows to evaluate, in order.
+func (f *evaluateFlags) questions(s policy.Snapshot, in io.Reader) ([]question, error) {
+	switch {
+	case f.flow != "":
+		q, err := parseFlow(f.flow)
+		return []question{q}, err
+	case f.allPairs:
+		return allPairs(s, f.port)
+	case f.flows == "-":
+		return readFlows("-", in)
+	}
+	file, err := os.Open(f.flows)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return readFlows(f.flows, file)
+}

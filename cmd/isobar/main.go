@@ -1,0 +1,49 @@
+// Command isobar is one network policy for every workload: it evaluates
+// policies, runs the demo estate, and talks to a running Isobar.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is the command without its process, for tests. It returns the exit status.
+func run(args []string, in io.Reader, out, errOut io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cmd := root()
+	cmd.SetArgs(args)
+	cmd.SetIn(in)
+	cmd.SetOut(out)
+	cmd.SetErr(errOut)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(errOut, "isobar:", err)
+		return 1
+	}
+	return 0
+}
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "isobar",
+		Short: "One network policy for every workload",
+		Long: `Isobar compiles network policies, in the dialects that you already use, and enforces
+them on Pods, cloud VMs and machines of every kind.
+
+Offline commands read manifests: files, folders or - for the standard input.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.AddCommand(evaluateCommand())
+	return cmd
+}
