@@ -296,39 +296,42 @@ func stricter(a, b Decision, need Need) Decision {
 
 // matches says whether the flow matches r, for certain or given need.
 func (q *question) matches(r *Rule) (matches bool, need Need) {
-	if !q.matchesTraffic(r) {
-		return false, ""
+	if peers, ok := q.matchesTraffic(r.Traffic); ok {
+		return q.matchesPeer(r.Peers, peers)
 	}
-	return q.matchesPeer(r.Peers)
+	return false, ""
 }
 
-func (q *question) matchesTraffic(r *Rule) bool {
-	// Several workloads may have the destination's address; each may have a
-	// port of the name.
-	to := q.peer.Peers
+// matchesTraffic says whether the flow is of the traffic, and as sent to which
+// of the peers: where a port name is all that matches, to those that declare it.
+func (q *question) matchesTraffic(traffic []Traffic) ([]*Workload, bool) {
+	var to *Workload
 	if q.dir == Ingress {
-		to = []*Workload{q.subject}
+		to = q.subject
 	}
-	for _, t := range r.Traffic {
-		if t.Matches(q.f, nil) {
-			return true
-		}
-		for _, w := range to {
-			if t.Matches(q.f, w) {
-				return true
-			}
+	if slices.ContainsFunc(traffic, func(t Traffic) bool { return t.Matches(q.f, to) }) {
+		return q.peer.Peers, true
+	}
+	if q.dir == Ingress {
+		return nil, false
+	}
+	var named []*Workload
+	for _, w := range q.peer.Peers {
+		if slices.ContainsFunc(traffic, func(t Traffic) bool { return t.Matches(q.f, w) }) {
+			named = append(named, w)
 		}
 	}
-	return false
+	return named, len(named) > 0
 }
 
-func (q *question) matchesPeer(p Peers) (matches bool, need Need) {
-	if p.All || q.picksAny(p.Set.Selections) || hasAddr(p.Blocks, q.peer) {
+// matchesPeer says whether p has the other end, found to be the given workloads.
+func (q *question) matchesPeer(p Peers, peers []*Workload) (matches bool, need Need) {
+	if p.All || q.picksAny(p.Set.Selections, peers) || hasAddr(p.Blocks, q.peer) {
 		return true, ""
 	}
 	for _, id := range p.Set.Groups {
 		selections, blocks, _ := q.s.Members(id)
-		if q.picksAny(selections) || hasAddr(blocks, q.peer) {
+		if q.picksAny(selections, peers) || hasAddr(blocks, q.peer) {
 			return true, ""
 		}
 	}
@@ -347,11 +350,11 @@ func (q *question) matchesPeer(p Peers) (matches bool, need Need) {
 	return slices.ContainsFunc(p.Names, func(pattern string) bool { return MatchesName(pattern, q.f.ToName) }), ""
 }
 
-// picksAny says whether any selection picks a workload that has the peer's address.
-func (q *question) picksAny(selections []Selection) bool {
+// picksAny says whether any selection picks any of the workloads.
+func (q *question) picksAny(selections []Selection, peers []*Workload) bool {
 	for _, sel := range selections {
 		sel = sel.For(q.ns)
-		for _, w := range q.peer.Peers {
+		for _, w := range peers {
 			if sel.Picks(w, q.s.NamespaceOf(w)) {
 				return true
 			}
