@@ -95,18 +95,22 @@ func (s Selection) String() string {
 	case AllNamespaces:
 		parts = append(parts, "ns=*")
 	case OneNamespace:
-		parts = append(parts, "ns="+s.Namespace)
+		parts = append(parts, "ns="+quote(s.Namespace))
 	case ByLabels:
 		parts = append(parts, "ns{"+s.NamespaceLabels.String()+"}")
 	case OwnNamespace:
 		parts = append(parts, "ns=self")
 	case SameLabels:
-		parts = append(parts, "ns~"+strings.Join(s.SameKeys, ","))
+		keys := make([]string, len(s.SameKeys))
+		for i, k := range s.SameKeys {
+			keys[i] = quote(k)
+		}
+		parts = append(parts, "ns~"+strings.Join(keys, ","))
 	default:
 		return "<nothing>"
 	}
 	if s.ServiceAccount != "" {
-		parts = append(parts, "sa="+s.ServiceAccount)
+		parts = append(parts, "sa="+quote(s.ServiceAccount))
 	}
 	return strings.Join(append(parts, "{"+s.Labels.String()+"}"), " ")
 }

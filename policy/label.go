@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -106,22 +107,43 @@ func (s Selector) Matches(l Labels) bool {
 func (s Selector) String() string {
 	parts := make([]string, len(s))
 	for i, r := range s {
-		values := slices.Sorted(slices.Values(r.Values))
+		key, values := quote(r.Key), make([]string, len(r.Values))
+		for i, v := range r.Values {
+			values[i] = quote(v)
+		}
+		slices.Sort(values)
 		switch r.Op {
 		case In, NotIn:
 			op := " in ("
 			if r.Op == NotIn {
 				op = " notin ("
 			}
-			parts[i] = r.Key + op + strings.Join(slices.Compact(values), ",") + ")"
+			parts[i] = key + op + strings.Join(slices.Compact(values), ",") + ")"
 		case Exists:
-			parts[i] = r.Key
+			parts[i] = key
 		case DoesNotExist:
-			parts[i] = "!" + r.Key
+			parts[i] = "!" + key
 		default:
 			parts[i] = "<nothing>"
 		}
 	}
 	slices.Sort(parts)
 	return strings.Join(slices.Compact(parts), ",")
+}
+
+// quote returns s as it stands in a canonical form: quoted when it is not what
+// the names, keys and values of Kubernetes are made of, so that nobody writes
+// one selector that looks like another.
+func quote(s string) string {
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '-', c == '_', c == '.', c == '/':
+		default:
+			return strconv.Quote(s)
+		}
+	}
+	if s == "" {
+		return `""`
+	}
+	return s
 }

@@ -47,10 +47,14 @@ type TargetRule struct {
 	Blocks   []Block
 	Names    []string
 	Services []*Service
-	Traffic  []Traffic
-	L7       []L7
-	Log      bool
-	LogLabel string
+	// PortGroups are Keys of Members too: where an egress rule has port names,
+	// those at the addresses of AllPeers, Blocks, Names and Services are looked
+	// up in them. Those of Groups are looked up in Groups.
+	PortGroups []string
+	Traffic    []Traffic
+	L7         []L7
+	Log        bool
+	LogLabel   string
 }
 
 // RuleKey is "policy/direction/index". A rule whose peers depend on the

@@ -144,7 +144,11 @@ func (t Traffic) String() string {
 	var b strings.Builder
 	b.WriteString(t.Protocol.String())
 	if t.PortName != "" {
-		b.WriteString("/" + t.PortName)
+		name := t.PortName
+		if _, err := ParsePorts(name); err == nil || quote(name) != name {
+			name = strconv.Quote(name)
+		}
+		b.WriteString("/" + name)
 	} else if !t.Ports.IsAll() {
 		b.WriteString("/" + t.Ports.String())
 	}
