@@ -1,0 +1,157 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"isobar.dev/api/convert"
+	"isobar.dev/policy"
+)
+
+// kind is one kind of object that a Source reads.
+type kind struct {
+	name string // such as Pod
+	gvr  schema.GroupVersionResource
+	// custom: defined by a CustomResourceDefinition, which may not be installed,
+	// and spoken in JSON rather than protobuf.
+	custom bool
+
+	table  table
+	prefix string // of the kind's keys in the table, which others share
+	// key is that of the object in the table.
+	key func(namespace, name string) string
+	// convert returns a pointer to a policy value that is safe to enforce. An
+	// error means that nothing of the object can be read.
+	convert func(runtime.Object) (value any, problems []convert.Problem, err error)
+}
+
+func (k *kind) String() string { return k.name + "." + k.gvr.GroupVersion().String() }
+
+// The tables of a Snapshot.
+var (
+	namespaces = of[policy.Namespace](func(s *policy.Snapshot) *policy.Table[*policy.Namespace] { return &s.Namespaces })
+	workloads  = of[policy.Workload](func(s *policy.Snapshot) *policy.Table[*policy.Workload] { return &s.Workloads })
+	services   = of[policy.Service](func(s *policy.Snapshot) *policy.Table[*policy.Service] { return &s.Services })
+	policies   = of[policy.Policy](func(s *policy.Snapshot) *policy.Table[*policy.Policy] { return &s.Policies })
+)
+
+// kinds returns all kinds that a Source reads, built-in ones first.
+func kinds() []*kind {
+	core := func(resource string) schema.GroupVersionResource {
+		return corev1.SchemeGroupVersion.WithResource(resource)
+	}
+	return []*kind{
+		{
+			name: "Namespace", gvr: core("namespaces"),
+			table: namespaces, key: plain,
+			convert: builtIn(func(n *corev1.Namespace) (any, []convert.Problem) { return convert.Namespace(n), nil }),
+		},
+		{
+			name: "Pod", gvr: core("pods"),
+			table: workloads, prefix: "pod/", key: workload(policy.KindPod),
+			convert: builtIn(func(p *corev1.Pod) (any, []convert.Problem) { return two(convert.Pod(p)) }),
+		},
+		{
+			name: "Node", gvr: core("nodes"),
+			table: workloads, prefix: "node/", key: workload(policy.KindNode),
+			convert: builtIn(func(n *corev1.Node) (any, []convert.Problem) { return convert.Node(n), nil }),
+		},
+		{
+			name: "Service", gvr: core("services"),
+			table: services, key: policy.ServiceID,
+			convert: builtIn(func(s *corev1.Service) (any, []convert.Problem) { return convert.Service(s), nil }),
+		},
+		{
+			name: "NetworkPolicy", gvr: networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
+			table: policies, prefix: "networkpolicy/", key: dialect(policy.KubernetesNetworkPolicy),
+			convert: builtIn(func(p *networkingv1.NetworkPolicy) (any, []convert.Problem) { return two(convert.NetworkPolicy(p)) }),
+		},
+	}
+}
+
+func plain(_, name string) string { return name }
+
+func workload(k policy.Kind) func(namespace, name string) string {
+	return func(namespace, name string) string { return policy.WorkloadID(k, namespace, name) }
+}
+
+func dialect(d policy.Dialect) func(namespace, name string) string {
+	return func(namespace, name string) string { return policy.PolicyID(d, namespace, name) }
+}
+
+func two[V any](v *V, ps []convert.Problem) (any, []convert.Problem) { return v, ps }
+
+// builtIn converts objects that the client has decoded.
+func builtIn[T runtime.Object](f func(T) (any, []convert.Problem)) func(runtime.Object) (any, []convert.Problem, error) {
+	return func(obj runtime.Object) (any, []convert.Problem, error) {
+		t, ok := obj.(T)
+		if !ok {
+			return nil, nil, fmt.Errorf("got a %T", obj)
+		}
+		v, ps := f(t)
+		return v, ps, nil
+	}
+}
+
+// custom converts objects that are still text.
+func custom[T any](f func(*T) (any, []convert.Problem)) func(runtime.Object) (any, []convert.Problem, error) {
+	return func(obj runtime.Object) (any, []convert.Problem, error) {
+		r, ok := obj.(*raw)
+		if !ok {
+			return nil, nil, fmt.Errorf("got a %T", obj)
+		}
+		t := new(T)
+		unknown, err := r.decode(t)
+		if err != nil {
+			return nil, nil, err
+		}
+		v, ps := f(t)
+		return v, append(ps, unknownFields(unknown)...), nil
+	}
+}
+
+// unknownFields reports what the API server admits and our types do not have,
+// as when its definitions are newer than we are. What is outside of the
+// specification, such as the status that another controller writes, says nothing
+// about what the object means.
+func unknownFields(errs []error) []convert.Problem {
+	var ps []convert.Problem
+	for _, err := range errs {
+		field := strings.TrimSuffix(strings.TrimPrefix(err.Error(), `unknown field "`), `"`)
+		if strings.HasPrefix(field, "spec.") {
+			ps = append(ps, convert.Problem{Field: field, Message: "unknown field"})
+		}
+	}
+	return ps
+}
+
+// newScheme returns a scheme that decodes the kinds: built-in ones into their types,
+// custom ones into raw.
+func newScheme(all []*kind) (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(s), networkingv1.AddToScheme(s)); err != nil {
+		return nil, fmt.Errorf("make scheme: %w", err)
+	}
+	var added []schema.GroupVersion
+	for _, k := range all {
+		if !k.custom {
+			continue
+		}
+		gv := k.gvr.GroupVersion()
+		s.AddKnownTypeWithName(gv.WithKind(k.name), &raw{})
+		s.AddKnownTypeWithName(gv.WithKind(k.name+"List"), &rawList{})
+		if !slices.Contains(added, gv) {
+			metav1.AddToGroupVersion(s, gv)
+			added = append(added, gv)
+		}
+	}
+	return s, nil
+}
