@@ -172,10 +172,13 @@ const (
 	TierBaselineAdmin        = "@baselineadmin"       // BaselineAdminNetworkPolicy; ClusterNetworkPolicy, tier Baseline
 	DefaultTier              = "application"          // of Antrea policies that name none
 	tierNumberKubernetes     = 252                    // Pass leads here
-	lastTierNumberOfUsers    = 249                    // 250 and 253 are built in, the rest reserved
 	tierNumberOfMissingTiers = builtInApplicationTier // where a policy's denials stand when its tier is missing
 	builtInApplicationTier   = 250
 )
+
+// MaxTierNumber is the highest number of a Tier of users: 250 and 253 are built
+// in, the others above it reserved.
+const MaxTierNumber = 249
 
 // builtInTiers cannot be changed: the numbers of Antrea's default tiers, and
 // those that it maps the other dialects to.
@@ -195,7 +198,7 @@ func (s Snapshot) TierNumber(name string) (int32, bool) {
 		return n, true
 	}
 	t, ok := s.Tiers.Get(name)
-	if !ok || t.Number < 0 || t.Number > lastTierNumberOfUsers {
+	if !ok || t.Number < 0 || t.Number > MaxTierNumber {
 		return tierNumberOfMissingTiers, false
 	}
 	return t.Number, true

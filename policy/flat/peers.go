@@ -116,7 +116,7 @@ func (f *Flattener) group(key string) match {
 		for _, w := range g.Workloads {
 			for _, a := range w.Addrs {
 				switch {
-				case !slices.Contains(f.known[a], w) && !f.knows(a, w.ID): // another is here in its place
+				case !f.knows(a, w.ID): // another is here in its place
 				case f.unclear.Has(a):
 					perhaps = append(perhaps, a)
 				default:
