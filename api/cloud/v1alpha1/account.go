@@ -1,0 +1,128 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// CloudProviderAccount is an AWS account or an Azure subscription.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=cloudprovideraccounts,shortName=cpa
+// +kubebuilder:subresource:status
+type CloudProviderAccount struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec CloudProviderAccountSpec `json:"spec,omitempty"`
+	// +optional
+	Status CloudProviderAccountStatus `json:"status,omitempty"`
+}
+
+// CloudProviderAccountList is a list of CloudProviderAccount.
+//
+// +kubebuilder:object:root=true
+type CloudProviderAccountList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []CloudProviderAccount `json:"items"`
+}
+
+// Bounds of spec.pollIntervalInSeconds.
+const (
+	DefaultPollIntervalSeconds = 60
+	MinPollIntervalSeconds     = 30
+)
+
+// CloudProviderAccountSpec has exactly one of awsConfig and azureConfig.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.awsConfig) != has(self.azureConfig)",message="set exactly one of awsConfig and azureConfig"
+type CloudProviderAccountSpec struct {
+	// PollIntervalInSeconds is the time between two listings of the inventory:
+	// at least 30; absent means 60.
+	// +optional
+	// +kubebuilder:default=60
+	// +kubebuilder:validation:Minimum=30
+	PollIntervalInSeconds *int32 `json:"pollIntervalInSeconds,omitempty"`
+
+	// +optional
+	AWSConfig *AWSConfig `json:"awsConfig,omitempty"`
+
+	// +optional
+	AzureConfig *AzureConfig `json:"azureConfig,omitempty"`
+
+	// DeletionPolicy is what happens to the cloud's objects when this account is
+	// deleted here; empty means Restore.
+	// +optional
+	// +kubebuilder:default=Restore
+	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+}
+
+// DeletionPolicy is what to do with the objects made in a cloud.
+//
+// +kubebuilder:validation:Enum=Restore;Orphan
+type DeletionPolicy string
+
+// The deletion policies. Empty means Restore.
+const (
+	// DeletionRestore gives every NIC its own groups back and deletes ours.
+	DeletionRestore DeletionPolicy = "Restore"
+	// DeletionOrphan leaves everything as it is in the cloud.
+	DeletionOrphan DeletionPolicy = "Orphan"
+)
+
+// AWSConfig is how to reach an AWS account.
+type AWSConfig struct {
+	// SecretRef names the credentials. It is required at admission.
+	// +optional
+	SecretRef *SecretReference `json:"secretRef,omitempty"`
+
+	// Region lists the regions to govern, in any partition; at least one.
+	// +optional
+	Region []string `json:"region,omitempty"`
+
+	// Endpoint overrides the URL of EC2 for every region.
+	// +optional
+	Endpoint string `json:"endpoint,omitempty"`
+
+	// STSEndpoint overrides the URL of STS.
+	// +optional
+	STSEndpoint string `json:"stsEndpoint,omitempty"`
+}
+
+// AzureConfig is how to reach an Azure subscription.
+type AzureConfig struct {
+	// SecretRef names the credentials. It is required at admission.
+	// +optional
+	SecretRef *SecretReference `json:"secretRef,omitempty"`
+
+	// Region lists the regions to govern; at least one.
+	// +optional
+	Region []string `json:"region,omitempty"`
+}
+
+// SecretReference names one key of a Secret. Its value is a JSON document:
+// [AWSCredentials] or [AzureCredentials].
+type SecretReference struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Key       string `json:"key"`
+}
+
+// CloudProviderAccountStatus says how the account fares.
+type CloudProviderAccountStatus struct {
+	// Error is the last error of reaching the account or of listing its
+	// inventory; empty after a success.
+	// +optional
+	Error string `json:"error,omitempty"`
+
+	// ObservedGeneration is the metadata.generation that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions say the same in the standard form.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}

@@ -1,0 +1,123 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// CloudEntitySelector selects the VMs of an account that policies govern. They
+// are imported into its namespace.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=cloudentityselectors,shortName=ces
+// +kubebuilder:subresource:status
+type CloudEntitySelector struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec CloudEntitySelectorSpec `json:"spec,omitempty"`
+	// +optional
+	Status CloudEntitySelectorStatus `json:"status,omitempty"`
+}
+
+// CloudEntitySelectorList is a list of CloudEntitySelector.
+//
+// +kubebuilder:object:root=true
+type CloudEntitySelectorList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []CloudEntitySelector `json:"items"`
+}
+
+// CloudEntitySelectorSpec names an account and selects from it.
+type CloudEntitySelectorSpec struct {
+	// AccountName names a CloudProviderAccount. It does not change.
+	// +kubebuilder:validation:XValidation:rule="oldSelf == '' || self == oldSelf",message="accountName cannot change; make another CloudEntitySelector"
+	AccountName string `json:"accountName"`
+
+	// AccountNamespace is where that account is. It does not change.
+	// +kubebuilder:validation:XValidation:rule="oldSelf == '' || self == oldSelf",message="accountNamespace cannot change; make another CloudEntitySelector"
+	AccountNamespace string `json:"accountNamespace"`
+
+	// VMSelector selects a VM that matches any entry.
+	VMSelector []VirtualMachineSelector `json:"vmSelector"`
+}
+
+// VirtualMachineSelector selects the VMs that match vpcMatch and, when there are
+// any, one of vmMatch.
+type VirtualMachineSelector struct {
+	// +optional
+	VpcMatch *EntityMatch `json:"vpcMatch,omitempty"`
+
+	// +optional
+	VMMatch []EntityMatch `json:"vmMatch,omitempty"`
+
+	// Agented VMs enforce policies themselves, by an agent on them.
+	// +optional
+	Agented bool `json:"agented,omitempty"`
+
+	// Isolation is what happens to flows that no rule matches; empty means Direction.
+	// +optional
+	Isolation Isolation `json:"isolation,omitempty"`
+
+	// Mode is what happens to a NIC's own security groups; empty means Replace.
+	// +optional
+	Mode AttachMode `json:"mode,omitempty"`
+}
+
+// EntityMatch names a VM or VPC by exactly one of its id and its name, without
+// regard to case of the id.
+type EntityMatch struct {
+	// MatchID is the cloud's own id.
+	// +optional
+	MatchID string `json:"matchID,omitempty"`
+
+	// MatchName is the exact name: in AWS the tag "Name".
+	// +optional
+	MatchName string `json:"matchName,omitempty"`
+}
+
+// Isolation is what happens to a VM's flows that no rule matches.
+//
+// +kubebuilder:validation:Enum=None;Direction;Both
+type Isolation string
+
+// The isolations. Empty means Direction.
+const (
+	// IsolationNone allows them.
+	IsolationNone Isolation = "None"
+	// IsolationDirection denies them in each direction that has a rule.
+	IsolationDirection Isolation = "Direction"
+	// IsolationBoth denies them in both directions once there is any rule.
+	IsolationBoth Isolation = "Both"
+)
+
+// AttachMode is what happens to a NIC's own security groups while ours are on it.
+//
+// +kubebuilder:validation:Enum=Replace;Merge
+type AttachMode string
+
+// The attach modes. Empty means Replace.
+const (
+	// AttachReplace takes them off, and puts them back in the end.
+	AttachReplace AttachMode = "Replace"
+	// AttachMerge keeps them; what they allow stays allowed.
+	AttachMerge AttachMode = "Merge"
+)
+
+// CloudEntitySelectorStatus says how the selector fares.
+type CloudEntitySelectorStatus struct {
+	// Error is why the selector could not be served; empty after a success.
+	// +optional
+	Error string `json:"error,omitempty"`
+
+	// ObservedGeneration is the metadata.generation that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions say the same in the standard form.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}

@@ -1,0 +1,8 @@
+// Package api is the room of what users and machines write down: the kinds of
+// every API that Isobar reads, one package per group and version.
+//
+// The CRDs and the deep copies are generated from the types.
+package api
+
+//go:generate go tool -modfile=../tools/go.mod controller-gen object paths=./...
+//go:generate go tool -modfile=../tools/go.mod controller-gen crd:allowDangerousTypes=true,generateEmbeddedObjectMeta=false paths=./antrea/...;./cloud/...;./netpol/...;./nimbess/... output:crd:dir=../deploy/crd
