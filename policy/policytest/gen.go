@@ -66,7 +66,7 @@ var (
 	labelValues = map[string][]string{"app": {"web", "db", "cache"}, "tier": {"front", "back"}, "env": {"prod", "dev"}}
 	nsKeys      = []string{"team", "env"}
 	nsValues    = map[string][]string{"team": {"a", "b"}, "env": {"prod", "dev"}}
-	namespaces  = []string{"ns-a", "ns-b", "ns-c", "ns-d"}
+	namespaces  = []string{"ns-a", "ns-b", "ns-c"}
 	nodes       = []string{"node-1", "node-2", "node-3"}
 	accounts    = []string{"default", "robot"}
 	portNames   = []string{"http", "dns", "admin"}
@@ -134,7 +134,7 @@ func (g *gen) selector(keys []string, values map[string][]string) policy.Selecto
 	case 2:
 		return policy.Selector{{Key: "unheard", Op: pick(g, policy.NotIn, policy.Exists), Values: []string{"of"}}}
 	}
-	return some(g, 0, 2, func() policy.Requirement { return g.requirement(keys, values) })
+	return some(g, 0, pick(g, 0, 1, 2), func() policy.Requirement { return g.requirement(keys, values) })
 }
 
 // selection draws a Selection as a policy in namespace ns (empty: of the cluster)
@@ -184,10 +184,10 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 func (g *gen) addrs(v4, v6 string) []netip.Addr {
 	n := g.IntN(g.size + 2)
 	a4, a6 := addr(fmt.Sprintf("%s.%d.%d", v4, n%3, 1+n)), addr(fmt.Sprintf("%s:%d::%x", v6, n%3, 1+n))
-	switch g.IntN(5) {
-	case 0:
+	switch g.IntN(6) {
+	case 0, 1:
 		return []netip.Addr{a4, a6}
-	case 1:
+	case 2:
 		return []netip.Addr{a6}
 	}
 	return []netip.Addr{a4}
@@ -243,7 +243,7 @@ func (g *gen) traffic() policy.Traffic {
 	switch {
 	case g.odds(50):
 		return policy.Traffic{} // matches nothing
-	case g.odds(6):
+	case g.odds(3):
 		return policy.AllTraffic[0]
 	case t.Protocol == policy.ICMP:
 		if g.odds(25) && !g.vm {

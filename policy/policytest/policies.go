@@ -8,12 +8,12 @@ import (
 
 // policy draws a policy of any dialect, or, in a VM world, of Antrea's.
 func (g *gen) policy() *policy.Policy {
-	p := &policy.Policy{Priority: float64(1 + g.IntN(3)), Generation: 1}
+	p := &policy.Policy{Priority: float64(1 + g.IntN(2)), Generation: 1}
 	p.Dialect = policy.Dialect(1 + g.IntN(6))
 	if g.vm {
 		p.Dialect = pick(g, policy.AntreaNetworkPolicy, policy.AntreaNetworkPolicy, policy.AntreaClusterNetworkPolicy)
 	}
-	p.Name = fmt.Sprint("policy-", g.IntN(g.size+3))
+	p.Name = fmt.Sprint("policy-", g.IntN(2*g.size+3))
 	switch p.Dialect {
 	case policy.KubernetesNetworkPolicy:
 		p.Tier, p.Priority = policy.TierKubernetes, 0
@@ -29,7 +29,7 @@ func (g *gen) policy() *policy.Policy {
 		if p.Dialect == policy.AntreaNetworkPolicy {
 			p.Namespace = pick(g, namespaces...)
 		}
-		p.Tier = pick(g, policy.DefaultTier, "securityops", "platform", "baseline", "audit", "late", "tied", "nowhere")
+		p.Tier = pick(g, policy.DefaultTier, policy.DefaultTier, policy.DefaultTier, "securityops", "baseline", "baseline", "audit", "late", "tied", "nowhere")
 	}
 	p.ID = policy.PolicyID(p.Dialect, p.Namespace, p.Name)
 	p.UID = "uid-of-" + p.ID
@@ -49,7 +49,7 @@ func (g *gen) subjects(ns string) policy.Set {
 	default:
 		set.Selections = some(g, 1, 2, func() policy.Selection {
 			sel := g.selection(ns, g.odds(30))
-			if g.odds(3) {
+			if !g.odds(3) {
 				sel.Labels = nil
 			}
 			return sel
@@ -60,7 +60,7 @@ func (g *gen) subjects(ns string) policy.Set {
 
 func (g *gen) rules(p *policy.Policy, d policy.Direction) []policy.Rule {
 	var out []policy.Rule
-	for i := range g.IntN(4) {
+	for i := range pick(g, 0, 1, 1, 2, 3) {
 		r := policy.Rule{Peers: g.peers(p.Namespace, d), Traffic: some(g, 0, 2, g.traffic)}
 		switch {
 		case p.Dialect == policy.KubernetesNetworkPolicy:
@@ -97,8 +97,8 @@ func (g *gen) peers(ns string, d policy.Direction) policy.Peers {
 		p.All = true
 		return p
 	}
-	if !g.odds(3) {
-		p.Set.Selections = some(g, 0, 2, func() policy.Selection { return g.selection(ns, true) })
+	if !g.odds(4) {
+		p.Set.Selections = some(g, 1, 2, func() policy.Selection { return g.selection(ns, true) })
 	}
 	if g.odds(4) {
 		p.Set.Groups = some(g, 1, 2, func() string { return g.groupID(ns) })

@@ -52,7 +52,7 @@ func (g *gen) world() policy.Snapshot {
 		gr := g.group()
 		s.Groups = s.Groups.Put(gr.ID, gr)
 	}
-	for range 1 + g.IntN(g.size+1) {
+	for range 1 + g.IntN(2*g.size+1) {
 		p := g.policy()
 		s.Policies = s.Policies.Put(p.ID, p)
 	}
