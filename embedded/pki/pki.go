@@ -108,7 +108,7 @@ func ensureAuthority(s Store, file, certFile, name string, now time.Time) (pair,
 	case err != nil:
 		return pair{}, err
 	}
-	if missing || p.cert.NotAfter.Before(now.Add(renewBefore)) {
+	if missing || !fresh(p.cert, now) {
 		want := x509.Certificate{
 			Subject:               pkix.Name{CommonName: name},
 			IsCA:                  true,
@@ -151,12 +151,17 @@ func ensureLeaf(s Store, file string, parent pair, want x509.Certificate, now ti
 // good reports whether have, signed by parent, still does what want asks.
 func good(have, parent *x509.Certificate, want x509.Certificate, now time.Time) bool {
 	return have.CheckSignatureFrom(parent) == nil &&
-		have.NotAfter.After(now.Add(renewBefore)) &&
-		!have.NotBefore.After(now) &&
+		fresh(have, now) &&
 		have.Subject.CommonName == want.Subject.CommonName &&
 		slices.Equal(have.Subject.Organization, want.Subject.Organization) &&
 		slices.Equal(have.DNSNames, want.DNSNames) &&
 		slices.EqualFunc(have.IPAddresses, want.IPAddresses, net.IP.Equal)
+}
+
+// fresh reports whether cert is valid at now and for a while. One of the
+// future is of a clock that was wrong.
+func fresh(cert *x509.Certificate, now time.Time) bool {
+	return cert.NotAfter.After(now.Add(renewBefore)) && !cert.NotBefore.After(now)
 }
 
 func ensureKey(s Store, file string) error {
