@@ -166,25 +166,15 @@ func fold(steps []step, fallback Set) Set {
 // addrs returns the addresses at which r matches the atom a, which it meets by h.
 func (q *question) addrs(r *policy.TargetRule, a Box, h hit) match {
 	m := q.f.peersOf(r)
-	switch {
-	case h.certain:
-	case h.perhaps:
-		m = match{perhaps: m.certain.Union(m.perhaps)}
-	}
 	if !h.certain {
-		var named, unknown Set
-		for _, k := range h.named {
-			named = named.Union(q.f.havingPort(k))
-		}
+		all := m
+		m = match{}
 		if h.unknown {
-			unknown = q.f.portless()
+			m = q.f.peersHaving(r, h.named)
 		}
-		all := q.f.peersOf(r)
-		if !h.perhaps {
-			m = match{}
+		if h.perhaps {
+			m.perhaps = m.perhaps.Union(all.certain).Union(all.perhaps)
 		}
-		m.certain = all.certain.Intersect(named)
-		m.perhaps = m.perhaps.Union(all.certain.Intersect(unknown)).Union(all.perhaps.Intersect(named.Union(unknown)))
 	}
 	if h.service {
 		m.perhaps = m.perhaps.Union(serviceAddrs(r, a))

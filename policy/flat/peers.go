@@ -29,11 +29,17 @@ type Flattener struct {
 	known  map[netip.Addr][]*policy.Workload // those that an address may stand for
 	// unclear are the addresses that may stand for workloads of several
 	// networks, or for one of another network while they belong to this one.
-	unclear  Set
-	members  map[string]match
-	peers    map[string]match
-	portSets map[portKey]Set
-	allKnown *Set
+	unclear    Set
+	members    map[string]match
+	peers      map[string]match
+	portSets   map[portKey]Set
+	groupPorts map[groupPort]match
+	allKnown   *Set
+}
+
+type groupPort struct {
+	group string
+	port  portKey
 }
 
 type portKey struct {
@@ -53,7 +59,7 @@ func New(rs policy.Ruleset, o Options) *Flattener {
 		rules:  make(map[string]*policy.TargetRule, len(rs.Rules)),
 		groups: make(map[string]*policy.Members, len(rs.Groups)),
 		known:  map[netip.Addr][]*policy.Workload{}, members: map[string]match{},
-		peers: map[string]match{}, portSets: map[portKey]Set{},
+		peers: map[string]match{}, portSets: map[portKey]Set{}, groupPorts: map[groupPort]match{},
 	}
 	for i := range rs.Rules {
 		f.rules[rs.Rules[i].Key] = &rs.Rules[i]
@@ -108,26 +114,47 @@ func (f *Flattener) Rule(key string) *policy.TargetRule { return f.rules[key] }
 func (f *Flattener) Members(key string) Set { return f.group(key).certain }
 
 func (f *Flattener) group(key string) match {
-	if m, ok := f.members[key]; ok {
-		return m
+	m, ok := f.members[key]
+	if !ok {
+		m = f.addrsOf(key, func(*policy.Workload) bool { return true })
+		f.members[key] = m
 	}
+	return m
+}
+
+// groupHaving returns the addresses of the members that declare a port.
+func (f *Flattener) groupHaving(key string, k portKey) match {
+	id := groupPort{key, k}
+	m, ok := f.groupPorts[id]
+	if !ok {
+		m = f.addrsOf(key, func(w *policy.Workload) bool { return w.HasPort(k.name, k.protocol, k.port) })
+		f.groupPorts[id] = m
+	}
+	return m
+}
+
+// addrsOf returns the addresses of those members of a group that has picks.
+func (f *Flattener) addrsOf(key string, has func(*policy.Workload) bool) match {
 	var certain, perhaps []netip.Addr
-	if g := f.groups[key]; g != nil {
-		for _, w := range g.Workloads {
-			for _, a := range w.Addrs {
-				switch {
-				case !f.knows(a, w.ID): // another is here in its place
-				case f.unclear.Has(a):
-					perhaps = append(perhaps, a)
-				default:
-					certain = append(certain, a)
-				}
+	g := f.groups[key]
+	if g == nil {
+		return match{}
+	}
+	for _, w := range g.Workloads {
+		if !has(w) {
+			continue
+		}
+		for _, a := range w.Addrs {
+			switch {
+			case !f.knows(a, w.ID): // another is here in its place
+			case f.unclear.Has(a):
+				perhaps = append(perhaps, a)
+			default:
+				certain = append(certain, a)
 			}
 		}
 	}
-	m := match{SetOfAddrs(certain...), SetOfAddrs(perhaps...)}
-	f.members[key] = m
-	return m
+	return match{SetOfAddrs(certain...), SetOfAddrs(perhaps...)}
 }
 
 // knows says whether the workload of that ID is among those at a.
@@ -141,22 +168,51 @@ func (f *Flattener) peersOf(r *policy.TargetRule) match {
 	if m, ok := f.peers[r.Key]; ok {
 		return m
 	}
-	var m match
-	if r.AllPeers {
-		m.certain = AllAddrs()
-	} else {
-		for _, b := range r.Blocks {
-			m.certain = m.certain.Union(SetOf(b.Prefix).Minus(SetOf(b.Except...)))
-		}
-		for _, key := range r.Groups {
-			g := f.group(key)
-			m.certain, m.perhaps = m.certain.Union(g.certain), m.perhaps.Union(g.perhaps)
-		}
-		if len(r.Names) > 0 && r.Direction == policy.Egress {
-			m.perhaps = AllAddrs()
-		}
+	m := match{certain: f.byAddr(r)}
+	for _, key := range r.Groups {
+		g := f.group(key)
+		m.certain, m.perhaps = m.certain.Union(g.certain), m.perhaps.Union(g.perhaps)
+	}
+	if len(r.Names) > 0 && r.Direction == policy.Egress {
+		m.perhaps = AllAddrs()
 	}
 	f.peers[r.Key] = m
+	return m
+}
+
+// byAddr returns the peers of r that it names by address.
+func (f *Flattener) byAddr(r *policy.TargetRule) Set {
+	if r.AllPeers {
+		return AllAddrs()
+	}
+	var s Set
+	for _, b := range r.Blocks {
+		s = s.Union(SetOf(b.Prefix).Minus(SetOf(b.Except...)))
+	}
+	return s
+}
+
+// peersHaving returns the peers of r that declare one of the ports. Where a peer
+// is given as a group, its member itself must declare it.
+func (f *Flattener) peersHaving(r *policy.TargetRule, ports []portKey) match {
+	unknown := f.unknownPorts(r)
+	m := match{perhaps: f.byAddr(r).Intersect(unknown)}
+	if len(r.Names) > 0 {
+		m.perhaps = m.perhaps.Union(unknown)
+	}
+	for _, k := range ports {
+		having := f.havingPort(k)
+		m.certain = m.certain.Union(f.byAddr(r).Intersect(having))
+		if len(r.Names) > 0 {
+			m.perhaps = m.perhaps.Union(having)
+		}
+	}
+	for _, key := range r.Groups {
+		for _, k := range ports {
+			g := f.groupHaving(key, k)
+			m.certain, m.perhaps = m.certain.Union(g.certain), m.perhaps.Union(g.perhaps)
+		}
+	}
 	return m
 }
 
@@ -184,6 +240,15 @@ func (f *Flattener) portless() Set {
 		f.allKnown = &s
 	}
 	return AllAddrs().Minus(*f.allKnown)
+}
+
+// unknownPorts returns the addresses of which it is not known here whether they
+// have a port that r names.
+func (f *Flattener) unknownPorts(r *policy.TargetRule) Set {
+	if len(r.PortGroups) > 0 {
+		return f.unclear // everybody else who may declare a port is in the Ruleset
+	}
+	return f.portless()
 }
 
 // portsNamed returns the ports that known workloads declare under a name, sorted.

@@ -35,7 +35,7 @@ func (q *question) refuse(r *policy.TargetRule) []policy.Refusal {
 		add(policy.RefusedProtocol, "ports of SCTP cannot be told")
 	}
 	m := q.f.peersOf(r)
-	if egress && has(func(t policy.Traffic) bool { return t.PortName != "" && !q.isBlurred(t) }) && m.certain.Overlaps(q.f.portless()) {
+	if egress && has(func(t policy.Traffic) bool { return t.PortName != "" && !q.isBlurred(t) }) && m.certain.Overlaps(q.f.unknownPorts(r)) {
 		add(policy.RefusedPeers, "named ports are known of workloads alone, and the peers are wider")
 	}
 	for _, key := range r.Groups {
