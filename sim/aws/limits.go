@@ -1,0 +1,106 @@
+package aws
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Quotas are EC2's limits for one account and region. A zero field keeps EC2's default.
+type Quotas struct {
+	GroupsPerInterface int `json:"groupsPerInterface,omitempty"` // 5; at most 16
+	RulesPerGroup      int `json:"rulesPerGroup,omitempty"`      // 60, for each direction and each IP family
+	Groups             int `json:"groups,omitempty"`             // 2,500 in the region, over all VPCs
+	Interfaces         int `json:"interfaces,omitempty"`         // 5,000
+	PrefixLists        int `json:"prefixLists,omitempty"`        // 100
+	PrefixListEntries  int `json:"prefixListEntries,omitempty"`  // 1,000 in one list
+	PrefixListUses     int `json:"prefixListUses,omitempty"`     // 5,000 references from security groups to one list
+	PeeringsPerVPC     int `json:"peeringsPerVpc,omitempty"`     // 50; at most 125
+	VPCs               int `json:"vpcs,omitempty"`               // 5
+}
+
+var defaultQuotas = Quotas{5, 60, 2500, 5000, 100, 1000, 5000, 50, 5}
+
+// fields lists the numbers, so that defaults are filled in one place.
+func (q *Quotas) fields() []*int {
+	return []*int{&q.GroupsPerInterface, &q.RulesPerGroup, &q.Groups, &q.Interfaces, &q.PrefixLists,
+		&q.PrefixListEntries, &q.PrefixListUses, &q.PeeringsPerVPC, &q.VPCs}
+}
+
+// check refuses what AWS would not grant.
+func (q Quotas) check() error {
+	for _, n := range q.fields() {
+		if *n < 0 {
+			return fmt.Errorf("quotas: %d is negative", *n)
+		}
+	}
+	f := q.filled()
+	if f.GroupsPerInterface > 16 || f.GroupsPerInterface*f.RulesPerGroup > 1000 {
+		return fmt.Errorf("quotas: %d groups an interface with %d rules each; at most 16 groups and a product of 1,000",
+			f.GroupsPerInterface, f.RulesPerGroup)
+	}
+	return nil
+}
+
+func (q Quotas) filled() Quotas {
+	d := defaultQuotas
+	for i, n := range q.fields() {
+		if *n == 0 {
+			*n = *d.fields()[i]
+		}
+	}
+	return q
+}
+
+// limits are the quotas in force.
+func (s *site) limits() Quotas { return s.quotas.filled() }
+
+// Bucket is a token bucket: Burst calls at once, then PerSecond.
+type Bucket struct {
+	Burst     float64 `json:"burst"`
+	PerSecond float64 `json:"perSecond"`
+}
+
+// heavy are the listings that cost more when they are neither filtered nor paged.
+var heavy = map[string]bool{"DescribeSecurityGroups": true, "DescribeInstances": true, "DescribeNetworkInterfaces": true}
+
+// bucketOf returns EC2's bucket for a call and the name under which it is counted.
+func bucketOf(action string, p *params) (string, Bucket) {
+	switch action {
+	case "ModifyNetworkInterfaceAttribute":
+		return action, Bucket{100, 5}
+	case "CreateTags":
+		return action, Bucket{100, 10}
+	case "DescribeStaleSecurityGroups":
+		return action, Bucket{20, 5}
+	}
+	if !strings.HasPrefix(action, "Describe") && !strings.HasPrefix(action, "Get") {
+		return action, Bucket{50, 5}
+	}
+	if heavy[action] && !p.has("Filter") && !p.has("MaxResults") &&
+		!p.has("GroupId") && !p.has("GroupName") && !p.has("InstanceId") && !p.has("NetworkInterfaceId") {
+		return action + " unfiltered", Bucket{50, 10}
+	}
+	return action, Bucket{100, 20}
+}
+
+// level is the state of a bucket.
+type level struct {
+	tokens float64
+	at     time.Time
+}
+
+// take removes a token when there is one.
+func (l *level) take(b Bucket, now time.Time) bool {
+	if l.at.IsZero() {
+		l.tokens = b.Burst
+	} else if d := now.Sub(l.at).Seconds(); d > 0 {
+		l.tokens = min(b.Burst, l.tokens+d*b.PerSecond)
+	}
+	l.at = now
+	if l.tokens < 1 {
+		return false
+	}
+	l.tokens--
+	return true
+}

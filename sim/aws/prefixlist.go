@@ -1,0 +1,225 @@
+package aws
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var noList = idError("InvalidPrefixListID.NotFound", "pl", "prefix list ID")
+
+// checkList refuses a list that EC2 would not keep.
+func checkList(family string, most int, entries []Entry, quota int) error {
+	if family != "IPv4" && family != "IPv6" {
+		return invalid("The address family '%s' is invalid", family)
+	}
+	if most < 1 || most > quota {
+		return errf("PrefixListMaxEntriesLimitExceeded", "The maximum entries must be from 1 to %d", quota)
+	}
+	if len(entries) > most {
+		return errf("PrefixListMaxEntriesExceeded", "The list has %d entries; its maximum is %d", len(entries), most)
+	}
+	for i, e := range entries {
+		if err := checkPrefix(e.CIDR); err != nil || e.CIDR.Addr().Is4() != (family == "IPv4") {
+			return invalid("The CIDR '%s' is invalid for the address family %s", e.CIDR, family)
+		}
+		if len(e.Description) > 255 {
+			return invalid("An entry's description has more than 255 characters")
+		}
+		if slices.ContainsFunc(entries[:i], func(o Entry) bool { return o.CIDR == e.CIDR }) {
+			return errf("DuplicatePrefixListEntry", "The CIDR '%s' appears more than once", e.CIDR)
+		}
+	}
+	return nil
+}
+
+func describeLists(q *request) ([]elem, error) {
+	ls, err := pick(q.s.lists, q.p.list("PrefixListId"), noList)
+	if err != nil {
+		return nil, err
+	}
+	ls, err = sift(q, ls, withOwner(filters[*PrefixList]{
+		"prefix-list-id":   one(func(l *PrefixList) string { return l.ID }),
+		"prefix-list-name": one(func(l *PrefixList) string { return l.Name }),
+	}, q), func(l *PrefixList) map[string]string { return l.Tags })
+	if err != nil {
+		return nil, err
+	}
+	ls, next, err := cut(q, ls, func(l *PrefixList) string { return l.ID }, paging{1, 100, 100})
+	if err != nil {
+		return nil, err
+	}
+	return []elem{items("prefixListSet", ls, func(l *PrefixList) []elem { return q.listXML(l, "") }), opt("nextToken", next)}, nil
+}
+
+func (q *request) listXML(l *PrefixList, state string) []elem {
+	return []elem{
+		tx("prefixListId", l.ID), tx("prefixListName", l.Name), tx("addressFamily", l.Family), tx("state", cmp.Or(state, "create-complete")),
+		tx("prefixListArn", arn("ec2", q.s.siteKey, "prefix-list/"+l.ID)), integer("maxEntries", l.MaxEntries),
+		tx("version", strconv.FormatInt(l.Version, 10)), tx("ownerId", q.key.account), tagSet(l.Tags),
+	}
+}
+
+func (q *request) list() (*PrefixList, error) {
+	id := q.p.str("PrefixListId")
+	if l := q.s.lists[id]; l != nil {
+		return l, nil
+	}
+	return nil, noList(id)
+}
+
+func listEntries(q *request) ([]elem, error) {
+	l, err := q.list()
+	if err != nil {
+		return nil, err
+	}
+	entries := l.Entries
+	if v, ok := q.p.num("TargetVersion"); ok && int64(v) != l.Version {
+		if entries, ok = l.old[int64(v)]; !ok {
+			return nil, errf("InvalidPrefixListVersion", "The prefix list %s has no version %d", l.ID, v)
+		}
+	}
+	key := func(e Entry) string { return e.CIDR.String() }
+	entries = slices.SortedFunc(slices.Values(entries), func(a, b Entry) int { return strings.Compare(key(a), key(b)) })
+	entries, next, err := cut(q, entries, key, paging{1, 100, 100})
+	if err != nil {
+		return nil, err
+	}
+	return []elem{items("entrySet", entries, func(e Entry) []elem {
+		return []elem{tx("cidr", e.CIDR.String()), opt("description", e.Description)}
+	}), opt("nextToken", next)}, nil
+}
+
+func (q *request) entries(name, family string) ([]Entry, error) {
+	var out []Entry
+	specs := q.p.structs(name)
+	if len(specs) > 100 {
+		return nil, invalid("At most 100 entries in one call")
+	}
+	for _, p := range specs {
+		p.allow("Cidr", "Description")
+		c, err := parseCIDR(p.str("Cidr"), family == "IPv4")
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Entry{c, p.str("Description")})
+	}
+	return out, nil
+}
+
+func createList(q *request) ([]elem, error) {
+	tags, err := q.tagSpecs("prefix-list")
+	if err != nil {
+		return nil, err
+	}
+	l := &PrefixList{Name: q.p.str("PrefixListName"), Family: q.p.str("AddressFamily"), Version: 1, Tags: tags}
+	l.MaxEntries, _ = q.p.num("MaxEntries")
+	if l.Entries, err = q.entries("Entry", l.Family); err != nil {
+		return nil, err
+	}
+	if q.p.bad != nil {
+		return nil, q.p.bad
+	}
+	if l.Name == "" || len(l.Name) > 255 || strings.HasPrefix(l.Name, "com.amazonaws") {
+		return nil, invalid("The prefix list name '%s' is invalid", l.Name)
+	}
+	if err := checkList(l.Family, l.MaxEntries, l.Entries, q.s.limits().PrefixListEntries); err != nil {
+		return nil, err
+	}
+	if len(q.s.lists) >= q.s.limits().PrefixLists {
+		return nil, errf("PrefixListLimitExceeded", "The maximum number of prefix lists has been reached.")
+	}
+	l.ID = q.w.newID("pl")
+	q.s.lists[l.ID] = l
+	return []elem{el("prefixList", q.listXML(l, "create-in-progress")...)}, nil
+}
+
+// modifyList changes entries, which makes a new version and needs the current one, or the size, but not both.
+func modifyList(q *request) ([]elem, error) {
+	l, err := q.list()
+	if err != nil {
+		return nil, err
+	}
+	add, err := q.entries("AddEntry", l.Family)
+	if err != nil {
+		return nil, err
+	}
+	remove, err := q.entries("RemoveEntry", l.Family)
+	if err != nil {
+		return nil, err
+	}
+	after := *l
+	edits := len(add)+len(remove) > 0
+	if v, ok := q.p.num("CurrentVersion"); ok && int64(v) != l.Version {
+		return nil, errf("PrefixListVersionMismatch", "The prefix list has the incorrect version number: it is %d, not %d", l.Version, v)
+	} else if !ok && edits {
+		return nil, missing("CurrentVersion")
+	}
+	if n, ok := q.p.num("MaxEntries"); ok {
+		if edits {
+			return nil, errf("InvalidParameterCombination", "The maximum and the entries cannot be changed in one call")
+		}
+		after.MaxEntries = n
+	}
+	if q.p.has("PrefixListName") {
+		after.Name = q.p.str("PrefixListName")
+	}
+	after.Entries = slices.Clone(l.Entries)
+	for _, e := range remove {
+		i := slices.IndexFunc(after.Entries, func(o Entry) bool { return o.CIDR == e.CIDR })
+		if i < 0 {
+			return nil, invalid("The CIDR '%s' is not in the prefix list", e.CIDR)
+		}
+		after.Entries = slices.Delete(after.Entries, i, i+1)
+	}
+	for _, e := range add { // an entry that is there gets the new description
+		if i := slices.IndexFunc(after.Entries, func(o Entry) bool { return o.CIDR == e.CIDR }); i >= 0 {
+			after.Entries[i] = e
+			continue
+		}
+		after.Entries = append(after.Entries, e)
+	}
+	if q.p.bad != nil {
+		return nil, q.p.bad
+	}
+	if err := checkList(after.Family, after.MaxEntries, after.Entries, q.s.limits().PrefixListEntries); err != nil {
+		return nil, err
+	}
+	was := *l
+	*l = after
+	for _, g := range q.s.groups { // a list that grows must still fit where it is used
+		for _, egress := range []bool{false, true} {
+			uses := slices.ContainsFunc(g.Rules, func(r *Rule) bool { return r.PrefixList == l.ID && r.Egress == egress })
+			if !uses || after.MaxEntries <= was.MaxEntries {
+				continue
+			}
+			if err := q.s.fits(g.Rules, egress); err != nil {
+				*l = was
+				return nil, err
+			}
+		}
+	}
+	if edits {
+		if l.old == nil {
+			l.old = map[int64][]Entry{}
+		}
+		l.old[was.Version] = was.Entries
+		l.Version++
+	}
+	return []elem{el("prefixList", q.listXML(l, "modify-in-progress")...)}, nil
+}
+
+func deleteList(q *request) ([]elem, error) {
+	l, err := q.list()
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range q.s.groups {
+		if slices.ContainsFunc(g.Rules, func(r *Rule) bool { return r.PrefixList == l.ID }) {
+			return nil, errf("PrefixListInUse", "The prefix list %s is used by %s", l.ID, g.ID)
+		}
+	}
+	delete(q.s.lists, l.ID)
+	return []elem{el("prefixList", q.listXML(l, "delete-in-progress")...)}, nil
+}
