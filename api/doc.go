@@ -4,5 +4,7 @@
 // The CRDs and the deep copies are generated from the types.
 package api
 
-//go:generate go tool -modfile=../tools/go.mod controller-gen object paths=./...
+// The float64 of a policy's priority is upstream's; hence allowDangerousTypes.
+
+//go:generate go tool -modfile=../tools/go.mod controller-gen object paths=./antrea/...;./cloud/...;./netpol/...;./nimbess/...;./runtime/...
 //go:generate go tool -modfile=../tools/go.mod controller-gen crd:allowDangerousTypes=true,generateEmbeddedObjectMeta=false paths=./antrea/...;./cloud/...;./netpol/...;./nimbess/... output:crd:dir=../deploy/crd
