@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"isobar.dev/compile"
 	"isobar.dev/policy"
 )
 
@@ -15,6 +16,10 @@ import (
 var vias = map[string]func(policy.Snapshot) func(policy.Flow) (policy.Verdict, error){
 	"meaning": func(s policy.Snapshot) func(policy.Flow) (policy.Verdict, error) {
 		return func(f policy.Flow) (policy.Verdict, error) { return policy.Evaluate(s, f) }
+	},
+	"compiled": func(s policy.Snapshot) func(policy.Flow) (policy.Verdict, error) {
+		rulesets := compile.Rulesets(s)
+		return func(f policy.Flow) (policy.Verdict, error) { return compile.Verdict(rulesets, s, f) }
 	},
 }
 

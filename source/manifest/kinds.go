@@ -2,8 +2,10 @@ package manifest
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
+	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	"isobar.dev/api/convert"
 	"isobar.dev/policy"
 )
@@ -20,7 +22,20 @@ var kinds = map[string]kind{
 	"v1 Pod":                             {true, readPod},
 	"v1 Node":                            {false, readNode},
 	"v1 Service":                         {true, readService},
-	"networking.k8s.io/v1 NetworkPolicy": {true, readNetworkPolicy},
+	"networking.k8s.io/v1 NetworkPolicy": {true, policyReader(convert.NetworkPolicy)},
+
+	"crd.antrea.io/v1beta1 NetworkPolicy":        {true, policyReader(convert.AntreaNetworkPolicy)},
+	"crd.antrea.io/v1beta1 ClusterNetworkPolicy": {false, policyReader(convert.AntreaClusterNetworkPolicy)},
+	"crd.antrea.io/v1beta1 Tier":                 {false, readTier},
+	"crd.antrea.io/v1beta1 Group":                {true, groupReader(convert.Group)},
+	"crd.antrea.io/v1beta1 ClusterGroup":         {false, groupReader(convert.ClusterGroup)},
+	"crd.antrea.io/v1alpha2 ExternalEntity":      {true, readExternalEntity},
+
+	"policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicy":       {false, policyReader(convert.ClusterNetworkPolicy)},
+	"policy.networking.k8s.io/v1alpha1 AdminNetworkPolicy":         {false, policyReader(convert.AdminNetworkPolicy)},
+	"policy.networking.k8s.io/v1alpha1 BaselineAdminNetworkPolicy": {false, policyReader(convert.BaselineAdminNetworkPolicy)},
+
+	"runtime.cloud.antrea.io/v1alpha1 VirtualMachine": {true, readVirtualMachine},
 }
 
 func readNamespace(o *object) {
@@ -65,19 +80,62 @@ func readService(o *object) {
 	}
 }
 
-func readNetworkPolicy(o *object) {
-	var in networkingv1.NetworkPolicy
-	if o.decode(&in) {
-		o.policy(convert.NetworkPolicy(&in))
+// objectOf is a pointer to an API type.
+type objectOf[T any] interface {
+	*T
+	metav1.Object
+}
+
+// policyReader reads policies of one kind.
+func policyReader[T any, P objectOf[T]](convert func(P) (*policy.Policy, []convert.Problem)) func(*object) {
+	return func(o *object) {
+		in := P(new(T))
+		if !o.decode(in) {
+			return
+		}
+		p, problems := convert(in)
+		if o.accept(problems) {
+			o.r.world.Policies = o.r.world.Policies.Put(p.ID, p)
+		}
+	}
+}
+
+// groupReader reads groups of one kind.
+func groupReader[T any, P objectOf[T]](convert func(P) (*policy.Group, []convert.Problem)) func(*object) {
+	return func(o *object) {
+		in := P(new(T))
+		if !o.decode(in) {
+			return
+		}
+		g, problems := convert(in)
+		if o.accept(problems) {
+			o.r.world.Groups = o.r.world.Groups.Put(g.ID, g)
+		}
+	}
+}
+
+func readTier(o *object) {
+	var in antreav1beta1.Tier
+	if !o.decode(&in) {
+		return
+	}
+	tier, problems := convert.Tier(&in)
+	if o.accept(problems) {
+		o.r.world.Tiers = o.r.world.Tiers.Put(tier.Name, tier)
+	}
+}
+
+func readExternalEntity(o *object) {
+	var in antreav1alpha2.ExternalEntity
+	if !o.decode(&in) {
+		return
+	}
+	w, problems := convert.ExternalEntity(&in)
+	if o.accept(problems) {
+		o.workload(w)
 	}
 }
 
 func (o *object) workload(w *policy.Workload) {
 	o.r.world.Workloads = o.r.world.Workloads.Put(w.ID, w)
-}
-
-func (o *object) policy(p *policy.Policy, problems []convert.Problem) {
-	if o.accept(problems) {
-		o.r.world.Policies = o.r.world.Policies.Put(p.ID, p)
-	}
 }

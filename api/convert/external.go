@@ -1,0 +1,168 @@
+package convert
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
+	"isobar.dev/policy"
+)
+
+// ExternalEntity converts an ExternalEntity. Its Target is the agent that its
+// externalNode names; one that a cloud enforces has no Target until the VM is
+// known: see [OnCloud].
+func ExternalEntity(in *antreav1alpha2.ExternalEntity) (*policy.Workload, []Problem) {
+	var ps problems
+	w := &policy.Workload{
+		ID:        policy.WorkloadID(policy.KindExternal, in.Namespace, in.Name),
+		Kind:      policy.KindExternal,
+		Namespace: in.Namespace,
+		Name:      in.Name,
+		Labels:    policy.LabelsOf(in.Labels),
+		Isolation: policy.IsolateNone,
+	}
+	switch in.Spec.ExternalNode {
+	case "":
+	case cloudv1alpha1.ExternalNodeController:
+		w.Isolation = policy.IsolateDirection
+	default:
+		w.Target = AgentTarget(in.Namespace, in.Spec.ExternalNode)
+	}
+	for i, e := range in.Spec.Endpoints {
+		if a, ok := ps.addr(fmt.Sprintf("spec.endpoints[%d].ip", i), e.IP); ok {
+			w.Addrs = append(w.Addrs, a)
+		}
+	}
+	w.Addrs = sortAddrs(w.Addrs)
+	for i, p := range in.Spec.Ports {
+		path := fmt.Sprintf("spec.ports[%d]", i)
+		protocol, err := policy.ParseProtocol(string(p.Protocol))
+		if p.Protocol == "" {
+			protocol, err = policy.TCP, nil
+		}
+		if err != nil || !protocol.HasPorts() {
+			ps.add(path+".protocol", "%q: want TCP, UDP or SCTP", p.Protocol)
+			continue
+		}
+		ports, ok := ps.portRange(path+".port", p.Port, nil)
+		if ok && p.Name != "" {
+			w.Ports = append(w.Ports, policy.NamedPort{Name: p.Name, Protocol: protocol, Port: ports.First})
+		}
+	}
+	return w, ps
+}
+
+// AgentTarget is the Target of a machine with an agent.
+func AgentTarget(namespace, externalNode string) string {
+	return "externalnode/" + namespace + "/" + externalNode
+}
+
+// CloudTarget is the Target of the VMs of one network of one account.
+func CloudTarget(provider, accountNamespace, accountName, region, networkID string) string {
+	return strings.Join([]string{strings.ToLower(provider), accountNamespace, accountName, region, networkID}, "/")
+}
+
+// OnCloud returns w with its cloud's side: where its policies are enforced, the
+// network in which its addresses mean it, its interfaces and its isolation.
+func OnCloud(w *policy.Workload, target, network string, interfaces []policy.Interface, isolation policy.Isolation) *policy.Workload {
+	out := *w
+	out.Target, out.Network, out.Interfaces, out.Isolation = target, network, interfaces, isolation
+	return &out
+}
+
+// Isolation converts the setting of a selector. An unknown one isolates both
+// directions.
+func Isolation(in cloudv1alpha1.Isolation) policy.Isolation {
+	switch in {
+	case cloudv1alpha1.IsolationNone:
+		return policy.IsolateNone
+	case "", cloudv1alpha1.IsolationDirection:
+		return policy.IsolateDirection
+	}
+	return policy.IsolateBoth
+}
+
+// VirtualMachineEntity returns the ExternalEntity of a VirtualMachine: its name,
+// labels and endpoints. Tags that cannot be labels are left out.
+func VirtualMachineEntity(vm *runtimev1alpha1.VirtualMachine) *antreav1alpha2.ExternalEntity {
+	e := &antreav1alpha2.ExternalEntity{
+		TypeMeta: metav1.TypeMeta{APIVersion: antreav1alpha2.GroupVersion.String(), Kind: "ExternalEntity"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: vm.Namespace,
+			Name:      cloudv1alpha1.ExternalEntityName(vm.Name),
+			Labels:    entityLabels(vm),
+		},
+		Spec: antreav1alpha2.ExternalEntitySpec{ExternalNode: cloudv1alpha1.ExternalNodeController},
+	}
+	var ips []string
+	for _, nic := range vm.Status.NetworkInterfaces {
+		for _, ip := range nic.IPs {
+			ips = append(ips, ip.Address)
+		}
+	}
+	slices.Sort(ips)
+	for _, ip := range slices.Compact(ips) {
+		e.Spec.Endpoints = append(e.Spec.Endpoints, antreav1alpha2.Endpoint{IP: ip})
+	}
+	return e
+}
+
+// entityLabels returns the labels of a VM's ExternalEntity. The cloud's words
+// are not bound by the syntax of labels: one that does not fit is left out
+// rather than losing the VM.
+func entityLabels(vm *runtimev1alpha1.VirtualMachine) map[string]string {
+	labels := map[string]string{}
+	set := func(key, value string) {
+		if value != "" && len(validation.IsValidLabelValue(value)) == 0 {
+			labels[key] = value
+		}
+	}
+	set(cloudv1alpha1.LabelKind, cloudv1alpha1.KindVirtualMachine)
+	set(cloudv1alpha1.LabelNamespace, strings.ToLower(vm.Namespace))
+	set(cloudv1alpha1.LabelOwnerVM, strings.ToLower(vm.Name))
+	set(cloudv1alpha1.LabelOwnerVMVpc, vm.Labels[cloudv1alpha1.LabelVpcName])
+	set(cloudv1alpha1.LabelCloudRegion, vm.Status.Region)
+	set(cloudv1alpha1.LabelCloudVpcUID, vm.Labels[cloudv1alpha1.LabelCloudVpcUID])
+	set(cloudv1alpha1.LabelCloudVpcName, vm.Status.CloudVpcName)
+	set(cloudv1alpha1.LabelCloudVMUID, vm.Labels[cloudv1alpha1.LabelCloudVMUID])
+	set(cloudv1alpha1.LabelCloudVMName, vm.Status.CloudName)
+	tags := maps.Clone(vm.Status.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	maps.Copy(tags, vm.Spec.Tags) // those of the user win
+	for k, v := range tags {
+		key := cloudv1alpha1.LabelTagPrefix + k
+		if len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(v)) == 0 {
+			labels[key] = v
+		}
+	}
+	return labels
+}
+
+// VirtualMachineInterfaces returns the interfaces of vm, sorted by ID.
+func VirtualMachineInterfaces(vm *runtimev1alpha1.VirtualMachine) ([]policy.Interface, []Problem) {
+	var ps problems
+	var out []policy.Interface
+	for i, nic := range vm.Status.NetworkInterfaces {
+		x := policy.Interface{ID: nic.Name, Addrs: []netip.Addr{}}
+		for j, ip := range nic.IPs {
+			if a, ok := ps.addr(fmt.Sprintf("status.networkInterfaces[%d].ips[%d].address", i, j), ip.Address); ok {
+				x.Addrs = append(x.Addrs, a)
+			}
+		}
+		x.Addrs = sortAddrs(x.Addrs)
+		out = append(out, x)
+	}
+	slices.SortFunc(out, func(a, b policy.Interface) int { return cmp.Compare(a.ID, b.ID) })
+	return out, ps
+}
