@@ -38,8 +38,8 @@ const (
 
 // startControllers wires the six controllers by hand: the whole
 // kube-controller-manager takes 28 seconds to stop. They run until ctx ends;
-// startControllers returns when their informers have synced or wait ends.
-func startControllers(ctx, wait context.Context, config *rest.Config, dir *datadir.Dir) error {
+// startControllers returns when their informers have synced or within ends.
+func startControllers(ctx, within context.Context, config *rest.Config, dir *datadir.Dir) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // one process: the server's own fairness is the limit
 	config.UserAgent = "isobar-control-plane"
@@ -92,7 +92,7 @@ func startControllers(ctx, wait context.Context, config *rest.Config, dir *datad
 	go slices.Run(ctx, workers)
 	go collector.Run(ctx, workers, gcResync)
 	go collector.Sync(ctx, client.Discovery(), gcResync)
-	for kind, synced := range shared.WaitForCacheSync(wait.Done()) {
+	for kind, synced := range shared.WaitForCacheSync(within.Done()) {
 		if !synced {
 			return fmt.Errorf("controllers: informer of %s did not sync in time", kind)
 		}

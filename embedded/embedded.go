@@ -156,12 +156,12 @@ func serve(ctx context.Context, dir *datadir.Dir, store *etcd, listener net.List
 
 // start waits until the API server answers, starts the controllers, and says so.
 func start(ctx context.Context, dir *datadir.Dir, api *apiServer, listener net.Listener, ready func(Endpoint)) error {
-	ctx2, cancel := context.WithTimeout(ctx, readyTimeout)
+	within, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if err := api.waitReady(ctx2); err != nil {
+	if err := api.waitReady(within); err != nil {
 		return fmt.Errorf("wait for kube-apiserver, see %s: %w", dir.Path(logName), err)
 	}
-	if err := startControllers(ctx, ctx2, api.loopback, dir); err != nil {
+	if err := startControllers(ctx, within, api.loopback, dir); err != nil {
 		return err
 	}
 	url := endpointURL(listener)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
 
 	"isobar.dev/embedded/datadir"
 )
@@ -53,7 +52,7 @@ func startEtcd(dir *datadir.Dir, noFsync bool) (*etcd, error) {
 	if err := os.Remove(e.socket); err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("remove etcd's old socket: %w", err) // we hold the lock: nobody listens there
 	}
-	server, err := embed.StartEtcd(e.config(dir, noFsync))
+	server, err := startServer(e.config(dir, noFsync))
 	if err != nil {
 		e.removeTemp()
 		return nil, fmt.Errorf("start etcd, see %s: %w", dir.Path(logName), err)
@@ -70,6 +69,17 @@ func startEtcd(dir *datadir.Dir, noFsync bool) (*etcd, error) {
 	return nil, fmt.Errorf("start etcd, see %s: %w", dir.Path(logName), err)
 }
 
+// startServer is embed.StartEtcd with an error where that panics: at a
+// write-ahead log that it cannot read it dereferences nil.
+func startServer(cfg *embed.Config) (server *embed.Etcd, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("unreadable data in %s: %v", cfg.Dir, r)
+		}
+	}()
+	return embed.StartEtcd(cfg)
+}
+
 func (e *etcd) config(dir *datadir.Dir, noFsync bool) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Name = "isobar"
@@ -83,7 +93,7 @@ func (e *etcd) config(dir *datadir.Dir, noFsync bool) *embed.Config {
 	cfg.EnableGRPCGateway = false
 	cfg.QuotaBackendBytes = etcdQuota
 	cfg.UnsafeNoFsync = noFsync
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(etcdLog()))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(etcdLog(cfg.Dir))
 	return cfg
 }
 

@@ -2,8 +2,10 @@ package embedded
 
 import (
 	"flag"
+	"fmt"
 	"io"
 	stdlog "log"
+	"os"
 	"strconv"
 
 	"go.uber.org/zap"
@@ -44,8 +46,26 @@ func logTo(path string, verbose int) (done func()) {
 }
 
 // etcdLog is etcd's share of the log.
-func etcdLog() zapcore.Core {
-	return zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(logFile), zap.WarnLevel)
+func etcdLog(dataDir string) *zap.Logger {
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(logFile), zap.WarnLevel)
+	end := lastWords{dataDir: dataDir}
+	return zap.New(core, zap.WithPanicHook(end), zap.WithFatalHook(end))
+}
+
+// lastWords ends the process when etcd finds its data damaged. etcd would
+// panic, in a goroutine where nobody can recover it, and leave a stack trace for
+// a message.
+type lastWords struct{ dataDir string }
+
+var _ zapcore.CheckWriteHook = lastWords{}
+
+func (l lastWords) OnWrite(e *zapcore.CheckedEntry, fields []zapcore.Field) {
+	values := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(values)
+	}
+	fmt.Fprintf(os.Stderr, "isobar-control-plane: etcd: %s: %v (data in %s)\n", e.Message, values.Fields["error"], l.dataDir)
+	os.Exit(1)
 }
 
 // logError logs an error that stops nothing.

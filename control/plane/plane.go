@@ -145,7 +145,11 @@ func parseReady(line string) (url, kubeconfig string, err error) {
 
 // reason says why the process ended, in its own words when it has any.
 func (p *Plane) reason() error {
-	if text := p.stderr.text(); text != "" {
+	text, stack, _ := strings.Cut(p.stderr.text(), "\ngoroutine ")
+	if stack != "" {
+		text = strings.TrimSpace(text) + " (the log is in its data directory)"
+	}
+	if text != "" {
 		return errors.New(strings.TrimPrefix(text, BinaryName+": "))
 	}
 	if p.err == nil {

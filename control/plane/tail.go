@@ -2,19 +2,23 @@ package plane
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"sync"
 )
 
 const (
+	maxHeadLines = 5
 	maxTailLines = 40
 	maxTailLine  = 500 // bytes; the rest of a longer line is dropped
 )
 
-// tail is a writer that counts lines and keeps the last ones.
+// tail is a writer that counts lines and keeps the last ones, and the very
+// first: a process that dies of a panic says why at the beginning.
 type tail struct {
 	mu      sync.Mutex
 	partial []byte
+	first   []string
 	lines   []string
 	n       int
 }
@@ -32,6 +36,9 @@ func (t *tail) Write(p []byte) (int, error) {
 			return n, nil
 		}
 		t.n++
+		if len(t.first) < maxHeadLines {
+			t.first = append(t.first, string(t.partial))
+		}
 		t.lines = append(t.lines, string(t.partial))
 		t.lines = t.lines[max(0, len(t.lines)-maxTailLines):]
 		t.partial = t.partial[:0]
@@ -46,11 +53,16 @@ func (t *tail) count() int {
 	return t.n
 }
 
-// text is the last lines, and the beginning of one that did not end.
+// text is all lines, or the first and the last when there were too many, and the
+// beginning of one that did not end.
 func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.Join(t.lines, "\n") + "\n" + string(t.partial))
+	lines := t.lines
+	if t.n > len(t.lines) {
+		lines = slices.Concat(t.first, []string{"..."}, t.lines)
+	}
+	return strings.TrimSpace(strings.Join(lines, "\n") + "\n" + string(t.partial))
 }
 
 // complaints are the last lines without the import paths that go build -v mixes in.

@@ -15,14 +15,17 @@ func TestTail(t *testing.T) {
 	if got := w.count(); got != 102 {
 		t.Errorf("count() = %d, want 102 whole lines", got)
 	}
+	if !strings.HasPrefix(w.text(), "k8s.io/package/0\n") {
+		t.Errorf("text() = %q, want the first line first", w.text())
+	}
 	if got, want := w.complaints(), "# isobar.dev/broken\nmain.go:1:1: undefined: x\nhalf a line"; got != want {
 		t.Errorf("complaints() = %q, want %q", got, want)
 	}
-	if got := strings.Count(w.text(), "\n"); got != maxTailLines {
-		t.Errorf("text() has %d lines, want the last %d and a half", got, maxTailLines)
+	if got := strings.Count(w.text(), "\n"); got != maxHeadLines+1+maxTailLines {
+		t.Errorf("text() has %d lines, want the first %d, the last %d and a half", got, maxHeadLines, maxTailLines)
 	}
 	fmt.Fprint(w, strings.Repeat("x", 10*maxTailLine), "\n")
-	if got := len(w.text()); got > maxTailLines*maxTailLine {
+	if got := len(w.text()); got > (maxHeadLines+1+maxTailLines)*maxTailLine {
 		t.Errorf("text() has %d bytes of long lines", got)
 	}
 }

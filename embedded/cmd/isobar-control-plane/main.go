@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"runtime/debug"
 	"syscall"
 	"time"
+
+	flag "github.com/spf13/pflag"
 
 	"isobar.dev/embedded"
 	"isobar.dev/embedded/datadir"
@@ -67,17 +68,15 @@ func run(args []string) (int, error) {
 	fs.StringVar(&o.DataDir, "data-dir", "", "`directory` for all state; made when missing, mode 0700 (required)")
 	fs.StringVar(&o.Listen, "listen", "127.0.0.1", "`address` to listen on, host or host:port; without a port that of the last start, else any free one")
 	fs.BoolVar(&o.NoFsync, "unsafe-no-fsync", false, "do not wait for the disk: faster, and a power cut may lose everything; for tests")
-	fs.IntVar(&o.Verbose, "v", 0, "`verbosity` of the log, 0 to 10")
+	fs.IntVarP(&o.Verbose, "verbose", "v", 0, "`verbosity` of the log, 0 to 10")
 	withParent := fs.Bool("exit-with-parent", false, "end when standard input is closed, as it is when the parent process dies")
 	version := fs.Bool("version", false, "print the version and end")
+	fs.SortFlags = false
 	fs.SetOutput(io.Discard)
 	err := fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Print(usage)
-		fs.SetOutput(os.Stdout)
-		fs.PrintDefaults()
-		fmt.Print(examples)
+		fmt.Print(usage, fs.FlagUsages(), examples)
 		return 0, nil
 	case err != nil:
 		return 2, fmt.Errorf("%w (--help shows the flags)", err)
