@@ -61,6 +61,6 @@ func ec2Operations() map[string]operation {
 func stsOperations() map[string]operation {
 	return map[string]operation{
 		"GetCallerIdentity": {"", false, callerIdentity},
-		"AssumeRole":        {"RoleArn! RoleSessionName! ExternalId DurationSeconds", true, assumeRole},
+		"AssumeRole":        {"RoleArn! RoleSessionName! ExternalId DurationSeconds", false, assumeRole},
 	}
 }

@@ -9,6 +9,9 @@ import (
 
 var noList = idError("InvalidPrefixListID.NotFound", "pl", "prefix list ID")
 
+// maxVersions is how many earlier versions of a list can be asked for.
+const maxVersions = 100
+
 // checkList refuses a list that EC2 would not keep.
 func checkList(family string, most int, entries []Entry, quota int) error {
 	if family != "IPv4" && family != "IPv6" {
@@ -205,6 +208,7 @@ func modifyList(q *request) ([]elem, error) {
 			l.old = map[int64][]Entry{}
 		}
 		l.old[was.Version] = was.Entries
+		delete(l.old, was.Version-maxVersions)
 		l.Version++
 	}
 	return []elem{el("prefixList", q.listXML(l, "modify-in-progress")...)}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -141,4 +142,9 @@ func TestSpine(t *testing.T) {
 	if err != nil || len(sgs.SecurityGroups[0].IpPermissions) != 1 || len(sgs.SecurityGroups[0].IpPermissionsEgress) != 1 {
 		t.Errorf("DescribeSecurityGroups = %+v, %v", sgs, err)
 	}
+}
+
+func sorted(s []string) []string {
+	slices.Sort(s)
+	return s
 }

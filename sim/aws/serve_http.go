@@ -141,7 +141,7 @@ func (c *Cloud) call(r *http.Request, q *request, service string) (body []elem, 
 		q.now = c.opts.Now()
 		c.w.advance(q.now)
 		q.w = c.w
-		if f := hit[FaultStale]; f != nil && !q.op.mutates {
+		if f := hit[FaultStale]; f != nil && service == "ec2" && !q.op.mutates {
 			q.w = f.frozen
 		}
 		if hit[FaultRepeatPage] != nil {
@@ -210,18 +210,73 @@ func (c *Cloud) answer(q *request, service string, broken *activeFault) ([]elem,
 	if dry {
 		return nil, errf("DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
 	}
+	again, err := q.replay()
+	if again != nil || err != nil {
+		return again, asAPI(err)
+	}
 	body, err := q.op.run(q)
 	if err == nil && q.p.bad != nil && !q.op.mutates {
 		err = q.p.bad
 	}
-	switch e := err.(type) {
-	case nil:
-		return body, nil
-	case *apiError:
-		return nil, e
-	default:
-		return nil, invalid("%v", err)
+	if err != nil {
+		return nil, asAPI(err)
 	}
+	q.remember(body)
+	return body, nil
+}
+
+// asAPI gives an error the form in which it is answered.
+func asAPI(err error) *apiError {
+	if err == nil {
+		return nil
+	}
+	if e, ok := err.(*apiError); ok {
+		return e
+	}
+	return invalid("%v", err)
+}
+
+// maxReplays bounds the client tokens that a site remembers.
+const maxReplays = 4096
+
+// replayed is the answer to an earlier call with a client token.
+type replayed struct {
+	params string
+	body   []elem
+}
+
+// replay finds the answer to the same call with the same client token, so that a client that missed
+// the answer may ask again without a second effect.
+func (q *request) replay() ([]elem, error) {
+	token := q.p.str("ClientToken")
+	if token == "" {
+		return nil, nil
+	}
+	was, ok := q.s.replays[q.action+" "+token]
+	if ok && was.params != q.fingerprint() {
+		return nil, errf("IdempotentParameterMismatch", "The client token was used with other parameters")
+	}
+	return was.body, nil
+}
+
+func (q *request) remember(body []elem) {
+	token := q.p.str("ClientToken")
+	if token == "" || !q.op.mutates {
+		return
+	}
+	if len(q.s.replays) >= maxReplays {
+		clear(q.s.replays)
+	}
+	q.s.replays[q.action+" "+token] = replayed{q.fingerprint(), body}
+}
+
+func (q *request) fingerprint() string {
+	flat := q.p.flat()
+	var parts []string
+	for _, k := range sortedKeys(flat) {
+		parts = append(parts, k, flat[k])
+	}
+	return digest(parts...)
 }
 
 // token takes one token from the call's bucket.

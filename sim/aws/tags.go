@@ -2,6 +2,7 @@ package aws
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -62,11 +63,7 @@ func (q *request) tagSpecsOf(kinds ...string) (map[string]map[string]string, err
 	for _, s := range q.p.structs("TagSpecification") {
 		s.allow("ResourceType", "Tag")
 		kind := s.str("ResourceType")
-		ok := false
-		for _, k := range kinds {
-			ok = ok || k == kind
-		}
-		if !ok || by[kind] != nil {
+		if !slices.Contains(kinds, kind) || by[kind] != nil {
 			return nil, invalid("'%s' is not a valid taggable resource type for this operation, or is given twice.", kind)
 		}
 		by[kind] = readTags(s)
@@ -86,38 +83,53 @@ type resource struct {
 	tags     *map[string]string
 }
 
+// resource finds what an id names, nil when that is nothing that the caller can tag.
+func (q *request) resource(id string) *resource {
+	at := func(kind string, tags *map[string]string) *resource { return &resource{id, kind, tags} }
+	if v := q.s.vpcs[id]; v != nil {
+		return at("vpc", &v.Tags)
+	}
+	if v := q.s.subnets[id]; v != nil {
+		return at("subnet", &v.Tags)
+	}
+	if v := q.s.groups[id]; v != nil && q.sees(v) {
+		return at("security-group", &v.Tags)
+	}
+	if v := q.s.lists[id]; v != nil {
+		return at("prefix-list", &v.Tags)
+	}
+	if v := q.s.instances[id]; v != nil {
+		return at("instance", &v.Tags)
+	}
+	if v := q.s.enis[id]; v != nil {
+		return at("network-interface", &v.Tags)
+	}
+	if v := q.peerings()[id]; v != nil {
+		return at("vpc-peering-connection", &v.Tags)
+	}
+	if strings.HasPrefix(id, "sgr-") {
+		for _, g := range q.s.groups {
+			if i := slices.IndexFunc(g.Rules, func(r *Rule) bool { return r.ID == id }); i >= 0 {
+				return at("security-group-rule", &g.Rules[i].Tags)
+			}
+		}
+	}
+	return nil
+}
+
 // resources lists everything of a site that can carry tags.
-func (q *request) resources() map[string]resource {
-	out := map[string]resource{}
-	add := func(id, kind string, tags *map[string]string) { out[id] = resource{id, kind, tags} }
-	for id, v := range q.s.vpcs {
-		add(id, "vpc", &v.Tags)
-	}
-	for id, v := range q.s.subnets {
-		add(id, "subnet", &v.Tags)
-	}
-	for id, v := range q.s.groups {
-		if !q.sees(v) {
-			continue
-		}
-		add(id, "security-group", &v.Tags)
-		for _, r := range v.Rules {
-			add(r.ID, "security-group-rule", &r.Tags)
+func (q *request) resources() []string {
+	ids := slices.Concat(sortedKeys(q.s.vpcs), sortedKeys(q.s.subnets), sortedKeys(q.s.groups), sortedKeys(q.s.lists),
+		sortedKeys(q.s.instances), sortedKeys(q.s.enis), sortedKeys(q.peerings()))
+	for _, g := range q.s.groups {
+		for _, r := range g.Rules {
+			if len(r.Tags) > 0 {
+				ids = append(ids, r.ID)
+			}
 		}
 	}
-	for id, v := range q.s.lists {
-		add(id, "prefix-list", &v.Tags)
-	}
-	for id, v := range q.s.instances {
-		add(id, "instance", &v.Tags)
-	}
-	for id, v := range q.s.enis {
-		add(id, "network-interface", &v.Tags)
-	}
-	for id, v := range q.peerings() {
-		add(id, "vpc-peering-connection", &v.Tags)
-	}
-	return out
+	slices.Sort(ids)
+	return ids
 }
 
 // notThere is EC2's answer to a resource id that tags cannot be put on.
@@ -141,15 +153,18 @@ func notThere(id string) error {
 }
 
 // eachResource finds all of ResourceId before anything is changed.
-func (q *request) eachResource() ([]resource, error) {
-	all := q.resources()
-	var out []resource
+func (q *request) eachResource() ([]*resource, error) {
+	var out []*resource
+	seen := map[string]bool{}
 	for _, id := range q.p.list("ResourceId") {
-		r, ok := all[id]
-		if !ok {
+		r := q.resource(id)
+		if r == nil {
 			return nil, notThere(id)
 		}
-		out = append(out, r)
+		if !seen[id] {
+			out = append(out, r)
+		}
+		seen[id] = true
 	}
 	return out, nil
 }
@@ -215,9 +230,11 @@ type tagRow struct{ resource, kind, key, value string }
 
 func describeTags(q *request) ([]elem, error) {
 	var rows []tagRow
-	all := q.resources()
-	for _, id := range sortedKeys(all) {
-		r := all[id]
+	for _, id := range q.resources() {
+		r := q.resource(id)
+		if r == nil {
+			continue // a group that hides
+		}
 		for _, k := range sortedKeys(*r.tags) {
 			rows = append(rows, tagRow{r.id, r.kind, k, (*r.tags)[k]})
 		}

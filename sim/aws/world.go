@@ -40,6 +40,7 @@ type site struct {
 	enis      map[string]*Interface
 	carriers  map[string]map[string]*Interface // interfaces by group id
 	addrs     map[vpcAddr]*Interface           // interfaces by private and IPv6 address
+	replays   map[string]replayed              // by action and client token
 }
 
 // vpcAddr is an address as it is known inside a VPC.
@@ -116,7 +117,7 @@ func (w *world) newSite(account string, r *Region, now time.Time) (*site, error)
 		siteKey: siteKey{account, r.Name}, disabled: r.Disabled, quotas: r.Quotas,
 		vpcs: map[string]*VPC{}, subnets: map[string]*Subnet{}, groups: map[string]*Group{}, lists: map[string]*PrefixList{},
 		instances: map[string]*Instance{}, enis: map[string]*Interface{}, carriers: map[string]map[string]*Interface{},
-		addrs: map[vpcAddr]*Interface{},
+		addrs: map[vpcAddr]*Interface{}, replays: map[string]replayed{},
 	}
 	if err := r.Quotas.check(); err != nil {
 		return nil, err
