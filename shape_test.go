@@ -37,7 +37,8 @@ var mayImport = map[string][]string{
 	"dataplane": {"policy", "plan"},
 	"control":   {"api", "policy", "compile", "plan", "source", "cloud"},
 	"sim":       {"api", "policy"},
-	"cmd":       {"api", "policy", "compile", "plan", "source", "cloud", "dataplane", "control", "sim"},
+	"cmd":       {"api", "policy", "compile", "plan", "source", "cloud", "dataplane", "control", "deploy", "sim"},
+	"deploy":    nil,
 	"tools":     nil,
 }
 

@@ -44,6 +44,6 @@ Offline commands read manifests: files, folders or - for the standard input.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(evaluateCommand())
+	cmd.AddCommand(evaluateCommand(), simCommand())
 	return cmd
 }
