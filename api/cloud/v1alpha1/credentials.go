@@ -1,5 +1,12 @@
 package v1alpha1
 
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
 // AWSCredentials is the document in the Secret of an AWS account. It is usable
 // with a role, or with both halves of an access key. With a role and no key, the
 // process's own default credentials assume the role.
@@ -20,4 +27,55 @@ type AzureCredentials struct {
 	TenantID       string `json:"tenantId,omitempty"`
 	ClientKey      string `json:"clientKey,omitempty"`
 	SessionToken   string `json:"sessionToken,omitempty"`
+}
+
+// MaxCredentials is the most bytes that a document of credentials may have. A
+// session token has some 2 KiB.
+const MaxCredentials = 64 << 10
+
+// ParseAWSCredentials parses the value of a Secret's key. The error never quotes
+// the value.
+func ParseAWSCredentials(data []byte) (AWSCredentials, error) {
+	var c AWSCredentials
+	if err := parseDocument(data, &c); err != nil {
+		return AWSCredentials{}, err
+	}
+	if c.RoleARN == "" && (c.AccessKeyID == "" || c.AccessKeySecret == "") {
+		return AWSCredentials{}, errors.New("set roleArn, or accessKeyId and accessKeySecret")
+	}
+	return c, nil
+}
+
+// ParseAzureCredentials parses the value of a Secret's key. The error never
+// quotes the value.
+func ParseAzureCredentials(data []byte) (AzureCredentials, error) {
+	var c AzureCredentials
+	if err := parseDocument(data, &c); err != nil {
+		return AzureCredentials{}, err
+	}
+	for _, f := range []struct{ name, value string }{{"subscriptionId", c.SubscriptionID}, {"tenantId", c.TenantID}, {"clientId", c.ClientID}} {
+		if strings.TrimSpace(f.value) == "" {
+			return AzureCredentials{}, fmt.Errorf("set %s", f.name)
+		}
+	}
+	if strings.TrimSpace(c.ClientKey) == "" && strings.TrimSpace(c.SessionToken) == "" {
+		return AzureCredentials{}, errors.New("set clientKey or sessionToken")
+	}
+	return c, nil
+}
+
+// parseDocument decodes a JSON object. The errors of encoding/json would quote
+// parts of it, so they are replaced.
+func parseDocument(data []byte, out any) error {
+	if len(data) > MaxCredentials {
+		return fmt.Errorf("is %d bytes long, at most %d are read", len(data), MaxCredentials)
+	}
+	var typed *json.UnmarshalTypeError
+	switch err := json.Unmarshal(data, out); {
+	case errors.As(err, &typed) && typed.Field != "":
+		return fmt.Errorf("%s is not a string", typed.Field)
+	case err != nil:
+		return errors.New("is not a JSON object")
+	}
+	return nil
 }

@@ -1,0 +1,127 @@
+package validate
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+)
+
+func (v *validator) selector(spec *field.Path, in *cloudv1alpha1.CloudEntitySelectorSpec, old *cloudv1alpha1.CloudEntitySelector) {
+	v.accountOf(spec, in, old)
+	var account *cloudv1alpha1.CloudProviderAccount
+	if v.w != nil && in.AccountName != "" && in.AccountNamespace != "" {
+		a, ok := v.w.Account(in.AccountNamespace, in.AccountName)
+		if !ok || a == nil {
+			v.add(field.NotFound(spec.Child("accountName"), in.AccountNamespace+"/"+in.AccountName))
+		}
+		account = a
+	}
+	for i := range in.VMSelector {
+		at := spec.Child("vmSelector").Index(i)
+		v.selectorEntry(at, &in.VMSelector[i])
+		if account != nil {
+			v.selectorOfCloud(at, &in.VMSelector[i], account.Spec.AWSConfig != nil, account.Spec.AzureConfig != nil)
+		}
+	}
+	v.selectorDuplicates(spec.Child("vmSelector"), in.VMSelector)
+}
+
+// accountOf checks that the account is named and stays the same.
+func (v *validator) accountOf(spec *field.Path, in *cloudv1alpha1.CloudEntitySelectorSpec, old *cloudv1alpha1.CloudEntitySelector) {
+	was := cloudv1alpha1.CloudEntitySelectorSpec{}
+	if old != nil {
+		was = old.Spec
+	}
+	for _, f := range []struct{ name, value, was string }{
+		{"accountName", in.AccountName, was.AccountName},
+		{"accountNamespace", in.AccountNamespace, was.AccountNamespace},
+	} {
+		switch {
+		case f.value == "":
+			v.require(spec.Child(f.name), "name a CloudProviderAccount")
+		case f.was != "" && f.was != f.value:
+			v.forbid(spec.Child(f.name), "cannot change from %s; make another CloudEntitySelector", f.was)
+		}
+	}
+}
+
+func (v *validator) selectorEntry(path *field.Path, in *cloudv1alpha1.VirtualMachineSelector) {
+	if in.VpcMatch == nil && len(in.VMMatch) == 0 {
+		v.require(path, "set vpcMatch or vmMatch")
+	}
+	if in.VpcMatch != nil {
+		v.match(path.Child("vpcMatch"), in.VpcMatch)
+	}
+	for i := range in.VMMatch {
+		v.match(path.Child("vmMatch").Index(i), &in.VMMatch[i])
+	}
+	switch in.Isolation {
+	case "", cloudv1alpha1.IsolationNone, cloudv1alpha1.IsolationDirection, cloudv1alpha1.IsolationBoth:
+	default:
+		v.add(field.NotSupported(path.Child("isolation"), in.Isolation, []string{"None", "Direction", "Both"}))
+	}
+	switch in.Mode {
+	case "", cloudv1alpha1.AttachReplace, cloudv1alpha1.AttachMerge:
+	default:
+		v.add(field.NotSupported(path.Child("mode"), in.Mode, []string{"Replace", "Merge"}))
+	}
+}
+
+func (v *validator) match(path *field.Path, m *cloudv1alpha1.EntityMatch) {
+	switch {
+	case m.MatchID != "" && m.MatchName != "":
+		v.forbid(path, "matchID and matchName exclude each other; set one of them")
+	case m.MatchID == "" && m.MatchName == "":
+		v.warn(path, "is empty and matches nothing; set matchID or matchName")
+	}
+}
+
+// selectorOfCloud checks what only one of the clouds supports.
+func (v *validator) selectorOfCloud(path *field.Path, in *cloudv1alpha1.VirtualMachineSelector, aws, azure bool) {
+	if in.VpcMatch == nil || in.VpcMatch.MatchName == "" {
+		return
+	}
+	name := path.Child("vpcMatch", "matchName")
+	switch {
+	case azure && !aws:
+		v.forbid(name, "an Azure VNet is matched by matchID only")
+	case aws && len(in.VMMatch) > 0:
+		v.forbid(name, "with vmMatch an AWS VPC is matched by matchID only")
+	case aws && in.Agented:
+		v.forbid(name, "with agented an AWS VPC is matched by matchID only")
+	}
+}
+
+// selectorDuplicates checks that no VM is named twice. Ids are compared without
+// regard to case, as clouds do.
+func (v *validator) selectorDuplicates(path *field.Path, list []cloudv1alpha1.VirtualMachineSelector) {
+	type key struct{ kind, vpc, vm string }
+	seen := map[key]bool{}
+	once := func(at *field.Path, value string, k key) {
+		if seen[k] {
+			v.add(field.Duplicate(at, value))
+		}
+		seen[k] = true
+	}
+	for i := range list {
+		in, at := &list[i], path.Index(i)
+		vpc := ""
+		if in.VpcMatch != nil {
+			vpc = strings.ToLower(in.VpcMatch.MatchID)
+		}
+		if vpc != "" && len(in.VMMatch) == 0 {
+			once(at.Child("vpcMatch", "matchID"), in.VpcMatch.MatchID, key{"vpc", vpc, ""})
+		}
+		for j, m := range in.VMMatch {
+			at := at.Child("vmMatch").Index(j)
+			if m.MatchID != "" {
+				once(at.Child("matchID"), m.MatchID, key{"vm id", "", strings.ToLower(m.MatchID)})
+			}
+			if m.MatchName != "" && (in.VpcMatch == nil || vpc != "") {
+				once(at.Child("matchName"), m.MatchName, key{"vm name", vpc, m.MatchName})
+			}
+		}
+	}
+}
