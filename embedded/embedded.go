@@ -94,14 +94,12 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	defer listener.Close() // the API server closes it, too, which does no harm
 	closeLog := logTo(dir.Path(logName), o.Verbose)
 	defer closeLog()
 	if err := setVersion(); err != nil {
-		listener.Close()
 		return err
 	}
-	// The apiserver owns the listener from here; closing it again does no harm.
-	defer listener.Close()
 	store, err := startEtcd(dir, o.NoFsync)
 	if err != nil {
 		return err
