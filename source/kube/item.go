@@ -46,7 +46,7 @@ func (k *kind) read(obj runtime.Object, in *interner) (*item, error) {
 	it.value, it.problems = k.safely(obj)
 	switch v := it.value.(type) {
 	case *policy.Workload:
-		it.key = v.ID
+		v.ID = it.key // one string, not two that are equal
 		in.workload(v)
 	case *policy.Namespace:
 		in.namespace(v)

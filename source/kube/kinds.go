@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -40,6 +39,8 @@ var (
 	namespaces = of[policy.Namespace](func(s *policy.Snapshot) *policy.Table[*policy.Namespace] { return &s.Namespaces })
 	workloads  = of[policy.Workload](func(s *policy.Snapshot) *policy.Table[*policy.Workload] { return &s.Workloads })
 	services   = of[policy.Service](func(s *policy.Snapshot) *policy.Table[*policy.Service] { return &s.Services })
+	groups     = of[policy.Group](func(s *policy.Snapshot) *policy.Table[*policy.Group] { return &s.Groups })
+	tiers      = of[policy.Tier](func(s *policy.Snapshot) *policy.Table[*policy.Tier] { return &s.Tiers })
 	policies   = of[policy.Policy](func(s *policy.Snapshot) *policy.Table[*policy.Policy] { return &s.Policies })
 )
 
@@ -48,7 +49,7 @@ func kinds() []*kind {
 	core := func(resource string) schema.GroupVersionResource {
 		return corev1.SchemeGroupVersion.WithResource(resource)
 	}
-	return []*kind{
+	return append([]*kind{
 		{
 			name: "Namespace", gvr: core("namespaces"),
 			table: namespaces, key: plain,
@@ -74,7 +75,7 @@ func kinds() []*kind {
 			table: policies, prefix: "networkpolicy/", key: dialect(policy.KubernetesNetworkPolicy),
 			convert: builtIn(func(p *networkingv1.NetworkPolicy) (any, []convert.Problem) { return two(convert.NetworkPolicy(p)) }),
 		},
-	}
+	}, customKinds()...)
 }
 
 func plain(_, name string) string { return name }
@@ -99,38 +100,6 @@ func builtIn[T runtime.Object](f func(T) (any, []convert.Problem)) func(runtime.
 		v, ps := f(t)
 		return v, ps, nil
 	}
-}
-
-// custom converts objects that are still text.
-func custom[T any](f func(*T) (any, []convert.Problem)) func(runtime.Object) (any, []convert.Problem, error) {
-	return func(obj runtime.Object) (any, []convert.Problem, error) {
-		r, ok := obj.(*raw)
-		if !ok {
-			return nil, nil, fmt.Errorf("got a %T", obj)
-		}
-		t := new(T)
-		unknown, err := r.decode(t)
-		if err != nil {
-			return nil, nil, err
-		}
-		v, ps := f(t)
-		return v, append(ps, unknownFields(unknown)...), nil
-	}
-}
-
-// unknownFields reports what the API server admits and our types do not have,
-// as when its definitions are newer than we are. What is outside of the
-// specification, such as the status that another controller writes, says nothing
-// about what the object means.
-func unknownFields(errs []error) []convert.Problem {
-	var ps []convert.Problem
-	for _, err := range errs {
-		field := strings.TrimSuffix(strings.TrimPrefix(err.Error(), `unknown field "`), `"`)
-		if strings.HasPrefix(field, "spec.") {
-			ps = append(ps, convert.Problem{Field: field, Message: "unknown field"})
-		}
-	}
-	return ps
 }
 
 // newScheme returns a scheme that decodes the kinds: built-in ones into their types,

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"reflect"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -99,6 +101,12 @@ func (r withoutContext) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return r.WatchWithContext(context.Background(), o)
 }
 
+// get is a request that is tried once: the Reflector tries again, and what went
+// wrong is to be seen meanwhile.
+func (r *reader) get(o *metav1.ListOptions) *rest.Request {
+	return r.client.Get().Resource(r.kind.gvr.Resource).VersionedParams(o, r.parameters).MaxRetries(0)
+}
+
 // ListWithContext returns one page, converted. Reflectors ask for it where the
 // API server cannot stream a first read.
 func (r *reader) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -107,7 +115,7 @@ func (r *reader) ListWithContext(ctx context.Context, o metav1.ListOptions) (run
 	o.ResourceVersion, o.ResourceVersionMatch = "", ""
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	page, err := r.client.Get().Resource(r.kind.gvr.Resource).VersionedParams(&o, r.parameters).Do(ctx).Get()
+	page, err := r.get(&o).Do(ctx).Get()
 	if err != nil {
 		return nil, r.failed(ctx, err)
 	}
@@ -131,7 +139,11 @@ func (r *reader) ListWithContext(ctx context.Context, o metav1.ListOptions) (run
 // WatchWithContext streams objects, as the API server gives them.
 func (r *reader) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	w, err := r.client.Get().Resource(r.kind.gvr.Resource).VersionedParams(&o, r.parameters).Watch(ctx)
+	w, err := r.get(&o).Watch(ctx)
+	if reflect.TypeOf(w) == reflect.TypeOf(watch.NewEmptyWatch()) {
+		// The client hides a connection that ends before an answer behind this.
+		w, err = nil, io.ErrUnexpectedEOF
+	}
 	switch {
 	case err == nil:
 		r.source.report(r.index, func(s *KindStatus) { s.Err = nil })
