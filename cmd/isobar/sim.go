@@ -15,7 +15,7 @@ func simCommand() *cobra.Command {
 		Short: "Simulate clouds, over their own protocols",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(simAWSCommand())
+	cmd.AddCommand(simAWSCommand(), simReachCommand())
 	return cmd
 }
 
