@@ -1,0 +1,449 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/cloud"
+	"isobar.dev/policy"
+)
+
+// finalizer keeps an account until what was done in its cloud is undone.
+const finalizer = "isobar.dev/restore-cloud"
+
+// account is what is known of one CloudProviderAccount.
+type account struct {
+	key      types.NamespacedName
+	provider string
+
+	mu              sync.Mutex
+	config          string        // identifies what client was made of; empty when there is none
+	client          cloud.Account // nil while there are no usable credentials
+	last            cloud.Account // the last one that could be made, for cleaning up
+	scrub           func(string) string
+	poll            time.Duration
+	selectors       []selector // by age
+	regions         map[string]*region
+	version         uint64               // counts what the assignment is made of
+	imports         map[string]*imported // by workload ID
+	assigned        assignment
+	assignedVersion uint64 // the version that it is made of
+	gone            bool   // its VMs and targets are dropped; only its object is left
+}
+
+// reconcileAccount brings everything about one account up to date with its
+// object, its Secret, its selectors and what its regions have told.
+func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedName) error {
+	cpa, ok := c.accountMirror.get(key)
+	if !ok {
+		c.forgetAccount(ctx, key)
+		return nil
+	}
+	provider, ref, _ := specOf(cpa)
+	a := c.account(key, provider)
+	if cpa.DeletionTimestamp != nil {
+		return c.deleteAccount(ctx, a, cpa)
+	}
+	if err := c.addFinalizer(ctx, cpa); err != nil {
+		return err
+	}
+	err := c.connect(ctx, a, cpa, ref)
+	if errors.Is(err, errUnknown) {
+		return nil // the watch of the Secret will tell
+	}
+	c.setSelectors(a)
+	c.setRegions(ctx, a, cpa)
+	c.assignVMs(ctx, a)
+	if statusErr := c.writeAccountStatus(ctx, a, cpa, err); statusErr != nil {
+		return statusErr
+	}
+	var retry problem
+	if errors.As(err, &retry) && retry.reason == reasonRefused {
+		return err // a Factory may ask its cloud, which may be well again
+	}
+	return nil
+}
+
+// specOf returns what provider an account is of, its Secret and its regions.
+func specOf(cpa *cloudv1alpha1.CloudProviderAccount) (provider string, ref *cloudv1alpha1.SecretReference, regions []string) {
+	aws, azure := cpa.Spec.AWSConfig, cpa.Spec.AzureConfig
+	switch {
+	case aws != nil && azure == nil:
+		return "aws", aws.SecretRef, aws.Region
+	case azure != nil && aws == nil:
+		return "azure", azure.SecretRef, azure.Region
+	}
+	return "", nil, nil
+}
+
+// account returns the state of an account, which it makes when there is none.
+func (c *Controller) account(key types.NamespacedName, provider string) *account {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.accounts[key]
+	if a == nil {
+		a = &account{key: key, regions: map[string]*region{}, imports: map[string]*imported{}, scrub: func(s string) string { return s }}
+		c.accounts[key] = a
+	}
+	if provider != "" {
+		a.provider = provider
+	}
+	return a
+}
+
+const reasonRefused = "Refused"
+
+// connect makes the account's client anew when what it is made of has changed.
+// Without usable credentials there is none: those of before are not used on.
+func (c *Controller) connect(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount, ref *cloudv1alpha1.SecretReference) error {
+	client, config, scrub, err := c.makeClient(ctx, a, cpa, ref)
+	if errors.Is(err, errUnknown) {
+		return err
+	}
+	if a.connected(config, client, scrub, err) {
+		c.o.Log.LogAttrs(ctx, slog.LevelInfo, "account connected", slog.String("account", a.key.String()), slog.String("provider", a.provider))
+		for _, t := range c.targetsOf(a.key) {
+			t.poke()
+		}
+	}
+	return err
+}
+
+// connected notes a new client, or that there is none. It returns whether there
+// is a new one.
+func (a *account) connected(config string, client cloud.Account, scrub func(string) string, err error) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
+		a.config, a.client = "", nil
+		return false
+	}
+	if config == a.config {
+		return false
+	}
+	a.config, a.client, a.last, a.scrub = config, client, client, scrub
+	for _, r := range a.regions {
+		r.poke()
+	}
+	return true
+}
+
+// makeClient returns a client, or none when that of before is still right.
+func (c *Controller) makeClient(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount, ref *cloudv1alpha1.SecretReference) (cloud.Account, string, func(string) string, error) {
+	var watch *types.NamespacedName
+	if ref != nil {
+		watch = &types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	}
+	c.secrets.follow(ctx, a.key, watch)
+	provider, _, regions := specOf(cpa)
+	factory := c.o.Clouds[provider]
+	switch {
+	case provider == "":
+		return nil, "", nil, problem{"Invalid", errors.New("set exactly one of awsConfig and azureConfig")}
+	case factory == nil:
+		return nil, "", nil, problem{"Unsupported", fmt.Errorf("provider %q is not supported here", provider)}
+	case ref == nil:
+		return nil, "", nil, problem{"Invalid", fmt.Errorf("set %sConfig.secretRef", provider)}
+	case len(regions) == 0:
+		return nil, "", nil, problem{"Invalid", fmt.Errorf("set %sConfig.region: at least one", provider)}
+	}
+	document, err := c.secrets.document(a.key, *ref)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	spec, err := json.Marshal([]any{cpa.Spec.AWSConfig, cpa.Spec.AzureConfig})
+	if err != nil {
+		return nil, "", nil, err
+	}
+	config := fmt.Sprintf("%x", sha256.Sum256(append(spec, document...)))
+	a.mu.Lock()
+	same := a.config == config
+	a.mu.Unlock()
+	if same {
+		return nil, config, nil, nil
+	}
+	scrub := scrubber(document)
+	client, err := factory(ctx, cpa.DeepCopy(), document)
+	if err != nil {
+		return nil, "", nil, problem{reasonRefused, errors.New(scrub(errText(err)))}
+	}
+	return client, config, scrub, nil
+}
+
+// setSelectors gives the account the selectors that name it.
+func (c *Controller) setSelectors(a *account) {
+	var mine []selector
+	for _, key := range c.selectorMirror.keys() {
+		ces, ok := c.selectorMirror.get(key)
+		if !ok || accountOf(ces) != a.key {
+			continue
+		}
+		s, err := readSelector(ces)
+		c.mu.Lock()
+		if err == nil {
+			c.valid[key] = s
+		} else if old, ok := c.valid[key]; ok {
+			s, err = old, nil
+		}
+		c.mu.Unlock()
+		if err == nil {
+			mine = append(mine, s)
+		}
+	}
+	slices.SortFunc(mine, selector.compare)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if reflect.DeepEqual(a.selectors, mine) {
+		return
+	}
+	a.version++
+	before := matchKeys(a.selectors)
+	a.selectors = mine
+	if !slices.Equal(before, matchKeys(mine)) {
+		for _, r := range a.regions {
+			r.poke()
+		}
+	}
+}
+
+func matchKeys(selectors []selector) []string {
+	var out []string
+	for _, m := range matchesOf(selectors) {
+		out = append(out, matchKey(m))
+	}
+	return out
+}
+
+// setRegions starts and stops the loops of regions. Without a client none goes
+// and none comes.
+func (c *Controller) setRegions(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount) {
+	for _, gone := range c.startRegions(ctx, a, c.pollEvery(cpa)) {
+		for _, t := range c.targetsOf(a.key) {
+			if t.region == gone {
+				t.retire()
+			}
+		}
+	}
+}
+
+// startRegions returns the regions that the account no longer has.
+func (c *Controller) startRegions(ctx context.Context, a *account, poll time.Duration) (gone []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if poll != a.poll {
+		a.poll = poll
+		for _, r := range a.regions {
+			r.poke()
+		}
+	}
+	if a.client == nil {
+		return nil
+	}
+	names := a.client.Regions()
+	for _, name := range names {
+		if a.regions[name] == nil {
+			a.regions[name] = c.startRegion(ctx, a, name)
+		}
+	}
+	for name, r := range a.regions {
+		if !slices.Contains(names, name) {
+			r.stop()
+			delete(a.regions, name)
+			gone = append(gone, name)
+			a.version++
+		}
+	}
+	return gone
+}
+
+// pollEvery returns the time between two listings of the account.
+func (c *Controller) pollEvery(cpa *cloudv1alpha1.CloudProviderAccount) time.Duration {
+	if c.o.PollEvery > 0 {
+		return c.o.PollEvery
+	}
+	seconds := int32(cloudv1alpha1.DefaultPollIntervalSeconds)
+	if p := cpa.Spec.PollIntervalInSeconds; p != nil {
+		seconds = max(*p, cloudv1alpha1.MinPollIntervalSeconds)
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// assignVMs brings the imports up to date with what the regions have told.
+func (c *Controller) assignVMs(ctx context.Context, a *account) {
+	a.mu.Lock()
+	views := map[string]regionView{}
+	for name, r := range a.regions {
+		views[name] = r.view
+	}
+	matches := matchesOf(a.selectors)
+	stale := a.version != a.assignedVersion
+	before := a.imports
+	if stale {
+		a.assigned = assign(before, a.key, a.provider, views, a.selectors)
+		a.imports, a.assignedVersion = a.assigned.vms, a.version
+	}
+	now := a.imports
+	a.mu.Unlock()
+
+	if stale {
+		for id := range c.publish(a.key, before, now) {
+			c.entityQueue.add(entityKey(id))
+		}
+	}
+	c.setTargets(ctx, a, views, matches)
+	if stale {
+		c.addEntitiesOf(a.key)
+		c.addSelectorsOf(a.key)
+		c.pokeWorld()
+	}
+}
+
+// publish changes the imports of all accounts by those of one. Where two accounts import
+// a VM of one name into one namespace, the first by name has it.
+func (c *Controller) publish(key types.NamespacedName, before, now map[string]*imported) map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	changed := map[string]bool{}
+	for id, i := range now {
+		if before[id] != i {
+			changed[id] = true
+		}
+	}
+	for id := range before {
+		if now[id] == nil {
+			changed[id] = true
+		}
+	}
+	others := slices.SortedFunc(maps.Keys(c.accounts), compareKeys)
+	for id := range changed {
+		var winner *imported
+		for _, k := range others {
+			claim := now[id]
+			if k != key {
+				claim = c.accounts[k].claim(id)
+			}
+			if claim != nil {
+				winner = claim
+				break
+			}
+		}
+		if winner == nil {
+			c.imports = c.imports.Delete(id)
+		} else {
+			c.imports = c.imports.Put(id, winner)
+		}
+	}
+	return changed
+}
+
+func (a *account) claim(id string) *imported {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.imports[id]
+}
+
+// entityKey returns the ExternalEntity of a workload.
+func entityKey(workloadID string) types.NamespacedName {
+	rest := workloadID[len(policy.KindExternal.String())+1:]
+	for i := range rest {
+		if rest[i] == '/' {
+			return types.NamespacedName{Namespace: rest[:i], Name: rest[i+1:]}
+		}
+	}
+	return types.NamespacedName{Name: rest}
+}
+
+// forgetAccount drops an account whose object is gone.
+func (c *Controller) forgetAccount(ctx context.Context, key types.NamespacedName) {
+	c.secrets.follow(ctx, key, nil)
+	c.mu.Lock()
+	a := c.accounts[key]
+	delete(c.accounts, key)
+	c.mu.Unlock()
+	if a != nil {
+		a.mu.Lock()
+		for _, r := range a.regions {
+			r.stop()
+		}
+		before := a.imports
+		a.imports = nil
+		a.mu.Unlock()
+		for id := range c.publish(key, before, nil) {
+			c.entityQueue.add(entityKey(id))
+		}
+		c.dropTargets(key, nil)
+	}
+	c.addEntitiesOf(key)
+	c.addSelectorsOf(key)
+	c.pokeWorld()
+}
+
+// addSelectorsOf has the selectors of an account looked at again.
+func (c *Controller) addSelectorsOf(key types.NamespacedName) {
+	for _, k := range c.selectorMirror.keys() {
+		if ces, ok := c.selectorMirror.get(k); ok && accountOf(ces) == key {
+			c.selectorQueue.add(k)
+		}
+	}
+}
+
+// accountOf returns the account that a selector names.
+func accountOf(ces *cloudv1alpha1.CloudEntitySelector) types.NamespacedName {
+	return types.NamespacedName{Namespace: cmp.Or(ces.Spec.AccountNamespace, ces.Namespace), Name: ces.Spec.AccountName}
+}
+
+// readSelector returns a selector, or an error that names what is wrong with it.
+func readSelector(ces *cloudv1alpha1.CloudEntitySelector) (selector, error) {
+	s := selector{key: types.NamespacedName{Namespace: ces.Namespace, Name: ces.Name}, created: ces.CreationTimestamp.Time}
+	for i, in := range ces.Spec.VMSelector {
+		e, err := readEntry(in)
+		if err != nil {
+			return s, fmt.Errorf("spec.vmSelector[%d]: %w", i, err)
+		}
+		s.entries = append(s.entries, e)
+	}
+	return s, nil
+}
+
+func readEntry(in cloudv1alpha1.VirtualMachineSelector) (entry, error) {
+	e := entry{agented: in.Agented}
+	switch in.Isolation {
+	case "", cloudv1alpha1.IsolationDirection:
+		e.isolation = policy.IsolateDirection
+	case cloudv1alpha1.IsolationNone:
+		e.isolation = policy.IsolateNone
+	case cloudv1alpha1.IsolationBoth:
+		e.isolation = policy.IsolateBoth
+	default:
+		return e, fmt.Errorf("isolation %q: want None, Direction or Both", in.Isolation)
+	}
+	if in.VpcMatch == nil && len(in.VMMatch) == 0 {
+		return e, errors.New("set vpcMatch or vmMatch; an empty vpcMatch selects everything")
+	}
+	if m := in.VpcMatch; m != nil {
+		if m.MatchID != "" && m.MatchName != "" {
+			return e, errors.New("vpcMatch: set one of matchID and matchName")
+		}
+		e.match.NetworkID, e.match.NetworkName = m.MatchID, m.MatchName
+	}
+	for j, m := range in.VMMatch {
+		if (m.MatchID == "") == (m.MatchName == "") {
+			return e, fmt.Errorf("vmMatch[%d]: set exactly one of matchID and matchName", j)
+		}
+		e.match.VMs = append(e.match.VMs, cloud.VMMatch{ID: m.MatchID, Name: m.MatchName})
+	}
+	return e, nil
+}

@@ -1,0 +1,185 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/cloud"
+	"isobar.dev/policy"
+	"isobar.dev/source/kube"
+)
+
+// Factory makes an account of one provider from its object and the credentials
+// in its Secret, which are a JSON object. Its error becomes the status of the
+// account, and quotes no secret. The account's Enforcers are of the Targets
+// named "provider/namespace/name/region/network".
+type Factory func(ctx context.Context, account *cloudv1alpha1.CloudProviderAccount, secret []byte) (cloud.Account, error)
+
+// Options configure a Controller. The zero value is ready to use, with no cloud.
+type Options struct {
+	// Clouds makes the accounts of each provider: "aws", "azure".
+	Clouds map[string]Factory
+	// Every is the time between two reads of what a Target has; 0 means 5 minutes.
+	Every time.Duration
+	// PollEvery is the time between two listings of an account, whatever the
+	// account says; 0 means that it decides, with 30 s as the least.
+	PollEvery time.Duration
+	// PollTimeout bounds one listing of a region; 0 means 2 minutes.
+	PollTimeout time.Duration
+	// SyncTimeout bounds one sync of a Target; 0 means 15 minutes.
+	SyncTimeout time.Duration
+	// Parallel bounds the syncs under way at once; 0 means 16.
+	Parallel int
+	// Namespace is the only one whose accounts and selectors count; empty means all.
+	Namespace string
+	Log       *slog.Logger // nil means slog.Default()
+}
+
+func (o Options) withDefaults() Options {
+	o.Every = cmp.Or(o.Every, 5*time.Minute)
+	o.PollTimeout = cmp.Or(o.PollTimeout, 2*time.Minute)
+	o.SyncTimeout = cmp.Or(o.SyncTimeout, 15*time.Minute)
+	o.Parallel = cmp.Or(o.Parallel, 16)
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o
+}
+
+// Controller runs all loops of one API server and its clouds.
+type Controller struct {
+	o       Options
+	clients *clients
+	core    kubernetes.Interface
+	source  *kube.Source
+	stats   counters
+	events  atomic.Pointer[recorder]
+
+	accountMirror  *mirror[*cloudv1alpha1.CloudProviderAccount]
+	selectorMirror *mirror[*cloudv1alpha1.CloudEntitySelector]
+	entityMirror   *mirror[entity]
+	policyMirrors  []*policyMirror
+	secrets        *secrets
+
+	accountQueue  *queue[types.NamespacedName]
+	selectorQueue *queue[types.NamespacedName]
+	entityQueue   *queue[types.NamespacedName]
+	policyQueue   *queue[string] // by Policy.ID
+
+	syncer *syncer
+	world  world
+
+	mu         sync.Mutex
+	accounts   map[types.NamespacedName]*account
+	imports    policy.Table[*imported]           // by workload ID
+	valid      map[types.NamespacedName]selector // the last readable form of each CloudEntitySelector
+	targets    map[string]*target
+	known      map[string]bool // targets of which the inventory is known; it stays so
+	entityErrs map[types.NamespacedName]string
+	notices    map[string]*kube.Notice       // by Policy.ID
+	told       map[string]map[complaint]bool // by Policy.ID
+
+	loops sync.WaitGroup
+}
+
+// New returns a Controller of the API server that config reaches. It starts
+// nothing; call Run.
+func New(config *rest.Config, o Options) (*Controller, error) {
+	c := &Controller{
+		o:        o.withDefaults(),
+		accounts: map[types.NamespacedName]*account{}, valid: map[types.NamespacedName]selector{},
+		targets: map[string]*target{}, known: map[string]bool{},
+		entityErrs: map[types.NamespacedName]string{}, notices: map[string]*kube.Notice{}, told: map[string]map[complaint]bool{},
+	}
+	var err error
+	if c.clients, err = newClients(config); err != nil {
+		return nil, err
+	}
+	if c.core, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("client of events: %w", err)
+	}
+	if c.source, err = kube.New(config, kube.Options{}); err != nil {
+		return nil, err
+	}
+	c.world = world{engine: newEngine(), poke: make(chan struct{}, 1), missing: map[string]map[string]struct{}{}}
+	c.accountQueue = newQueue("accounts", c.reconcileAccount)
+	c.selectorQueue = newQueue("selectors", c.reconcileSelector)
+	c.entityQueue = newQueue("entities", c.reconcileEntity)
+	c.policyQueue = newQueue("policies", c.reconcilePolicy)
+	c.mirrors()
+	c.syncer = &syncer{
+		every: c.o.Every, timeout: c.o.SyncTimeout, slots: make(chan struct{}, c.o.Parallel),
+		log: c.o.Log, stats: &c.stats, enforcer: c.enforcer, changed: c.targetChanged,
+	}
+	return c, nil
+}
+
+// Run runs until ctx is done, whatever happens to the API server and the
+// clouds. It is called once, and returns nil.
+func (c *Controller) Run(ctx context.Context) error {
+	defer c.startEvents(ctx)()
+	c.loops.Go(func() { _ = c.source.Run(ctx) }) // it has no error to give
+	c.loops.Go(func() { c.accountMirror.run(ctx) })
+	c.loops.Go(func() { c.selectorMirror.run(ctx) })
+	c.loops.Go(func() { c.entityMirror.run(ctx) })
+	for _, m := range c.policyMirrors {
+		c.loops.Go(func() { m.mirror.run(ctx) })
+	}
+	c.loops.Go(func() { c.runPolicies(ctx) })
+	if c.wait(ctx, c.accountMirror.synced, c.selectorMirror.synced, c.entityMirror.synced) {
+		c.accountQueue.start(ctx, &c.loops, 4, c.report)
+		c.selectorQueue.start(ctx, &c.loops, 2, c.report)
+		c.entityQueue.start(ctx, &c.loops, 8, c.report)
+		c.loops.Go(func() { c.runWorld(ctx) })
+	}
+	<-ctx.Done()
+	c.loops.Wait()
+	return nil
+}
+
+func (c *Controller) wait(ctx context.Context, all ...<-chan struct{}) bool {
+	for _, ch := range all {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ch:
+		}
+	}
+	return true
+}
+
+// report logs what a queue could not do. It will be tried again.
+func (c *Controller) report(ctx context.Context, queue, key string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	c.o.Log.LogAttrs(ctx, slog.LevelWarn, "will try again", slog.String("queue", queue), slog.String("key", key), slog.String("error", errText(err)))
+}
+
+// World returns the world as the Targets' Rulesets were last made of it.
+func (c *Controller) World() policy.Snapshot {
+	if s := c.world.current.Load(); s != nil {
+		return *s
+	}
+	return policy.Snapshot{}
+}
+
+// counters count what has been done since the start.
+type counters struct {
+	Polls, PollErrors              atomic.Uint64 // of regions
+	EntityWrites, EntityErrors     atomic.Uint64
+	StatusWrites                   atomic.Uint64
+	Syncs, SyncErrors, CloudWrites atomic.Uint64
+	WorldUpdates, RulesetsMade     atomic.Uint64
+}

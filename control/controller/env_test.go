@@ -1,0 +1,293 @@
+package controller_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
+	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/cloud"
+	"isobar.dev/control/controller"
+	"isobar.dev/control/plane/planetest"
+)
+
+func TestMain(m *testing.M) { planetest.Main(m) }
+
+// env is one test's namespace, cloud and controller.
+type env struct {
+	t      *testing.T
+	ns     string
+	client client.Client
+	core   kubernetes.Interface
+	config *rest.Config
+	cloud  *fakeCloud
+	o      controller.Options
+
+	running *controller.Controller
+	stop    func()
+}
+
+func newEnv(t *testing.T) *env {
+	t.Helper()
+	p := planetest.Start(t)
+	p.ApplyCRDs(t, "../../deploy/crd")
+	return newEnvOn(t, p.Config(), p.Namespace(t))
+}
+
+func newEnvOn(t *testing.T, config *rest.Config, ns string) *env {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, cloudv1alpha1.AddToScheme, antreav1alpha2.AddToScheme, antreav1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &env{t: t, ns: ns, client: c, core: kubernetes.NewForConfigOrDie(config), config: config, cloud: newFakeCloud()}
+	e.o = controller.Options{
+		PollEvery: 200 * time.Millisecond, Every: time.Second, Namespace: ns,
+		Clouds: map[string]controller.Factory{"aws": e.cloud.account},
+		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+	return e
+}
+
+// start starts a controller, which ends with the test or when stop is called.
+func (e *env) start() *controller.Controller {
+	e.t.Helper()
+	c, err := controller.New(e.config, e.o)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = c.Run(ctx) }()
+	e.running = c
+	e.stop = func() { cancel(); <-done }
+	e.t.Cleanup(e.stop)
+	return c
+}
+
+func (e *env) create(objects ...client.Object) {
+	e.t.Helper()
+	for _, o := range objects {
+		if err := e.client.Create(e.t.Context(), o); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+}
+
+func (e *env) delete(o client.Object) {
+	e.t.Helper()
+	if err := e.client.Delete(e.t.Context(), o); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// get reads an object of the test's namespace.
+func get[T any, P interface {
+	*T
+	client.Object
+}](e *env, name string) (P, error) {
+	o := P(new(T))
+	return o, e.client.Get(context.Background(), types.NamespacedName{Namespace: e.ns, Name: name}, o)
+}
+
+// update changes an object of the test's namespace.
+func update[T any, P interface {
+	*T
+	client.Object
+}](e *env, name string, change func(P)) {
+	e.t.Helper()
+	o, err := get[T, P](e, name)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	change(o)
+	if err := e.client.Update(e.t.Context(), o); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// eventually polls until check returns "", which else says what is wrong.
+func (e *env) eventually(what string, check func() string) time.Duration {
+	e.t.Helper()
+	start := time.Now()
+	for {
+		wrong := check()
+		if wrong == "" {
+			return time.Since(start)
+		}
+		if time.Since(start) > 40*time.Second {
+			e.t.Fatalf("%s: %s", what, wrong)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// quietly says that check stays "" for a while.
+func (e *env) quietly(what string, check func() string) {
+	e.t.Helper()
+	for range 20 {
+		if wrong := check(); wrong != "" {
+			e.t.Fatalf("%s: %s", what, wrong)
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+}
+
+func (e *env) secret(keys string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "keys"}, Data: map[string][]byte{"credentials": []byte(keys)}}
+}
+
+const rightKeys = `{"accessKeyId":"AKIA1234","accessKeySecret":"right-key"}`
+
+func (e *env) account(regions ...string) *cloudv1alpha1.CloudProviderAccount {
+	return &cloudv1alpha1.CloudProviderAccount{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "acct"},
+		Spec: cloudv1alpha1.CloudProviderAccountSpec{AWSConfig: &cloudv1alpha1.AWSConfig{
+			SecretRef: &cloudv1alpha1.SecretReference{Namespace: e.ns, Name: "keys", Key: "credentials"}, Region: regions,
+		}},
+	}
+}
+
+func (e *env) selector(name string, entries ...cloudv1alpha1.VirtualMachineSelector) *cloudv1alpha1.CloudEntitySelector {
+	return &cloudv1alpha1.CloudEntitySelector{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name},
+		Spec:       cloudv1alpha1.CloudEntitySelectorSpec{AccountName: "acct", AccountNamespace: e.ns, VMSelector: entries},
+	}
+}
+
+var everything = cloudv1alpha1.VirtualMachineSelector{VpcMatch: &cloudv1alpha1.EntityMatch{}}
+
+// inVPC selects the VMs of a VPC.
+func inVPC(id string) cloudv1alpha1.VirtualMachineSelector {
+	return cloudv1alpha1.VirtualMachineSelector{VpcMatch: &cloudv1alpha1.EntityMatch{MatchID: id}}
+}
+
+// vm makes a VM with one NIC, whose last address byte is n.
+func vm(region, network string, n int, tags map[string]string) cloud.VM {
+	return cloud.VM{
+		ID: fmt.Sprintf("i-%s%d", network, n), Name: tags["Name"], Region: region, NetworkID: network, NetworkName: "net " + network, State: "running", Tags: tags,
+		Interfaces: []cloud.Interface{{
+			ID: nic(network, n), MAC: "02:00:00:00:00:01",
+			Private: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(n)})}, Public: []netip.Addr{netip.AddrFrom4([4]byte{203, 0, 113, byte(n)})},
+		}},
+	}
+}
+
+func nic(network string, n int) string { return fmt.Sprintf("eni-%s-%d", network, n) }
+
+func entityName(network string, n int) string {
+	return fmt.Sprintf("virtualmachine-i-%s%d", network, n)
+}
+
+// estate is two VPCs in two regions: vpca with a web and a db, vpcb with a web.
+func (e *env) estate() {
+	e.cloud.with(func(f *fakeCloud) {
+		f.networks["us-east-1"] = []cloud.Network{{ID: "vpca", Name: "net vpca", Region: "us-east-1"}}
+		f.networks["us-west-2"] = []cloud.Network{{ID: "vpcb", Name: "net vpcb", Region: "us-west-2"}}
+		f.vms["us-east-1"] = []cloud.VM{
+			vm("us-east-1", "vpca", 1, map[string]string{"Name": "web1", "Role": "web"}),
+			vm("us-east-1", "vpca", 2, map[string]string{"Name": "db1", "Role": "db"}),
+		}
+		f.vms["us-west-2"] = []cloud.VM{vm("us-west-2", "vpcb", 1, map[string]string{"Name": "web2", "Role": "web"})}
+	})
+}
+
+// allow makes a policy that lets web VMs reach those of a role on a port.
+func (e *env) allow(name, role string, port int) *antreav1beta1.NetworkPolicy {
+	spec := fmt.Sprintf(`{"priority": 5, "appliedTo": [{"externalEntitySelector": {"matchLabels": {"nephe.antrea.io/tag-Role": %q}}}],
+		"ingress": [{"action": "Allow", "from": [{"externalEntitySelector": {"matchLabels": {"nephe.antrea.io/tag-Role": "web"}}}],
+		"ports": [{"protocol": "TCP", "port": %d}]}]}`, role, port)
+	p := &antreav1beta1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name}}
+	if err := json.Unmarshal([]byte(spec), &p.Spec); err != nil {
+		e.t.Fatal(err)
+	}
+	return p
+}
+
+// enforced returns what a NIC enforces.
+func (e *env) enforced(network string, n int) string {
+	e.cloud.mu.Lock()
+	defer e.cloud.mu.Unlock()
+	return e.cloud.nics[network][nic(network, n)]
+}
+
+// has is a check that a NIC enforces a text, or nothing when it is "".
+func (e *env) has(network string, n int, want string) func() string {
+	return func() string {
+		got := e.enforced(network, n)
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			return fmt.Sprintf("NIC %s enforces %q; want %q", nic(network, n), got, want)
+		}
+		return ""
+	}
+}
+
+// all is a check that all checks are met.
+func all(checks ...func() string) func() string {
+	return func() string {
+		for _, c := range checks {
+			if wrong := c(); wrong != "" {
+				return wrong
+			}
+		}
+		return ""
+	}
+}
+
+// accountIs is a check of the account's error and of one condition.
+func (e *env) accountIs(text, condition, want string) func() string {
+	return func() string {
+		cpa, err := get[cloudv1alpha1.CloudProviderAccount](e, "acct")
+		if err != nil {
+			return err.Error()
+		}
+		if text == "" && cpa.Status.Error != "" || !strings.Contains(cpa.Status.Error, text) {
+			return fmt.Sprintf("status.error = %q; want %q", cpa.Status.Error, text)
+		}
+		return conditionIs(cpa.Status.Conditions, condition, want)
+	}
+}
+
+func conditionIs(conditions []metav1.Condition, name, want string) string {
+	for _, c := range conditions {
+		if c.Type == name && string(c.Status)+" "+c.Reason == want {
+			return ""
+		}
+	}
+	return fmt.Sprintf("conditions %+v; want %s %s", conditions, name, want)
+}
+
+// phaseIs is a check of a policy's phase.
+func (e *env) phaseIs(name string, want antreav1beta1.PolicyPhase) func() string {
+	return func() string {
+		p, err := get[antreav1beta1.NetworkPolicy](e, name)
+		if err != nil {
+			return err.Error()
+		}
+		if p.Status.Phase != want || p.Status.ObservedGeneration != p.Generation {
+			return fmt.Sprintf("status of %s at generation %d: %+v; want %s", name, p.Generation, p.Status, want)
+		}
+		return ""
+	}
+}

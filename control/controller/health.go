@@ -1,0 +1,110 @@
+package controller
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"isobar.dev/plan"
+)
+
+// LoopHealth is how one loop fares.
+type LoopHealth struct {
+	Name string    // such as "world", "region ns/account/us-east-1", "target aws/..."
+	Last time.Time // when it last finished a round; zero when it never has
+	Busy time.Time // since when it is in one; zero when it is not
+	Err  string    // how the last round ended, where that is known
+}
+
+// IsStuck says whether the loop has been in one round for longer than most.
+func (h LoopHealth) IsStuck(now time.Time, most time.Duration) bool {
+	return !h.Busy.IsZero() && now.Sub(h.Busy) > most
+}
+
+// Health returns how each loop fares, by name.
+func (c *Controller) Health() []LoopHealth {
+	out := []LoopHealth{{Name: "world", Last: unix(c.world.last.Load()), Busy: unix(c.world.busy.Load())}}
+	c.mu.Lock()
+	var accounts []*account
+	for _, a := range c.accounts {
+		accounts = append(accounts, a)
+	}
+	var targets []*target
+	for _, t := range c.targets {
+		targets = append(targets, t)
+	}
+	c.mu.Unlock()
+	for _, a := range accounts {
+		a.mu.Lock()
+		for _, r := range a.regions {
+			h := LoopHealth{Name: "region " + a.key.String() + "/" + r.name, Last: unix(r.last.Load()), Busy: unix(r.busy.Load())}
+			h.Err = a.scrub(errText(r.view.networksErr))
+			out = append(out, h)
+		}
+		a.mu.Unlock()
+	}
+	for _, t := range targets {
+		t.mu.Lock()
+		out = append(out, LoopHealth{Name: "target " + t.name, Last: t.lastTry, Busy: t.busy, Err: errText(t.err)})
+		t.mu.Unlock()
+	}
+	slices.SortFunc(out, func(a, b LoopHealth) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func unix(nanoseconds int64) time.Time {
+	if nanoseconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, nanoseconds)
+}
+
+// TargetStatus is how one Target fares.
+type TargetStatus struct {
+	Name     string
+	Held     bool      // nothing is written yet, because not all that concerns it is known
+	Synced   bool      // it enforces what it should
+	LastGood time.Time // end of the last sync without an error
+	Err      string
+	Report   plan.Report // of the last sync without an error
+}
+
+// Targets returns how each Target fares, by name.
+func (c *Controller) Targets() []TargetStatus {
+	c.mu.Lock()
+	var targets []*target
+	for _, t := range c.targets {
+		targets = append(targets, t)
+	}
+	c.mu.Unlock()
+	var out []TargetStatus
+	for _, t := range targets {
+		t.mu.Lock()
+		out = append(out, TargetStatus{
+			Name: t.name, Held: t.want == 0, Synced: t.want > 0 && t.have == t.want && t.err == nil,
+			LastGood: t.lastGood, Err: errText(t.err), Report: t.report,
+		})
+		t.mu.Unlock()
+	}
+	slices.SortFunc(out, func(a, b TargetStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Stats count what has been done since the start.
+type Stats struct {
+	Polls, PollErrors          uint64 // listings of regions
+	EntityWrites, EntityErrors uint64 // of ExternalEntities
+	StatusWrites               uint64
+	Syncs, SyncErrors          uint64 // of Targets
+	CloudWrites                uint64 // Changes made in clouds
+	WorldUpdates, Rulesets     uint64 // Snapshots compiled, and Rulesets given to Targets
+}
+
+// Stats returns what has been done since the start.
+func (c *Controller) Stats() Stats {
+	s := &c.stats
+	return Stats{
+		s.Polls.Load(), s.PollErrors.Load(), s.EntityWrites.Load(), s.EntityErrors.Load(), s.StatusWrites.Load(),
+		s.Syncs.Load(), s.SyncErrors.Load(), s.CloudWrites.Load(), s.WorldUpdates.Load(), s.RulesetsMade.Load(),
+	}
+}

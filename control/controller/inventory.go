@@ -1,0 +1,262 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/cloud"
+	"isobar.dev/policy"
+)
+
+// entry is one entry of a selector: which VMs, and how they are taken.
+type entry struct {
+	match     cloud.Match
+	agented   bool
+	isolation policy.Isolation
+}
+
+// selector is what the inventory needs of a CloudEntitySelector.
+type selector struct {
+	key     types.NamespacedName
+	created time.Time
+	entries []entry
+}
+
+// compare orders selectors by age: a new one never takes over the VMs of an old one.
+func (s selector) compare(o selector) int {
+	return cmp.Or(s.created.Compare(o.created), cmp.Compare(s.key.String(), o.key.String()))
+}
+
+// imported is a VM that a selector has picked. It is not changed once made.
+type imported struct {
+	account   types.NamespacedName
+	provider  string
+	selector  types.NamespacedName
+	vm        cloud.VM
+	agented   bool
+	isolation policy.Isolation
+}
+
+func (i *imported) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: i.selector.Namespace, Name: cloudv1alpha1.ExternalEntityName(strings.ToLower(i.vm.ID))}
+}
+
+func (i *imported) workloadID() string { return workloadID(i.key()) }
+
+func workloadID(key types.NamespacedName) string {
+	return policy.WorkloadID(policy.KindExternal, key.Namespace, key.Name)
+}
+
+func (i *imported) target() string {
+	return targetName(i.provider, i.account, i.vm.Region, i.vm.NetworkID)
+}
+
+// targetName is "provider/namespace/name/region/network".
+func targetName(provider string, account types.NamespacedName, region, network string) string {
+	return strings.Join([]string{provider, account.Namespace, account.Name, region, network}, "/")
+}
+
+// addrs returns all addresses of a VM, sorted.
+func addrs(vm cloud.VM) []netip.Addr {
+	var out []netip.Addr
+	for _, n := range vm.Interfaces {
+		out = append(out, interfaceAddrs(n)...)
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// interfaceAddrs returns the addresses of an interface, sorted.
+func interfaceAddrs(n cloud.Interface) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range slices.Concat(n.Private, n.Public) {
+		out = append(out, a.Unmap())
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// picks says whether m picks vm. It is what an account answers to a Match, asked
+// of what is already known.
+func picks(m cloud.Match, vm cloud.VM) bool {
+	if m.NetworkID != "" && !strings.EqualFold(m.NetworkID, vm.NetworkID) ||
+		m.NetworkName != "" && !strings.EqualFold(m.NetworkName, vm.NetworkName) {
+		return false
+	}
+	return len(m.VMs) == 0 || rank(m, vm) > 1
+}
+
+// rank says how closely m names vm, which it picks: by ID, by name, or by its
+// network or not at all.
+func rank(m cloud.Match, vm cloud.VM) int {
+	best := 1
+	for _, v := range m.VMs {
+		switch {
+		case v.ID != "" && strings.EqualFold(v.ID, vm.ID):
+			best = max(best, 3)
+		case v.ID == "" && v.Name != "" && strings.EqualFold(v.Name, vm.Name):
+			best = max(best, 2)
+		}
+	}
+	return best
+}
+
+// entryOf returns the entry of s that decides how vm is taken: the one that
+// names it most closely, then one that names its network, then the first.
+func (s selector) entryOf(vm cloud.VM) (entry, bool) {
+	var best entry
+	score := 0
+	for _, e := range s.entries {
+		if !picks(e.match, vm) {
+			continue
+		}
+		n := 2 * rank(e.match, vm)
+		if e.match.NetworkID != "" || e.match.NetworkName != "" {
+			n++
+		}
+		if n > score {
+			best, score = e, n
+		}
+	}
+	return best, score > 0
+}
+
+// regionView is what is known of a region.
+type regionView struct {
+	networks     []cloud.Network // by ID, as last read
+	networksRead bool
+	networksErr  error
+	vms          map[string]cloud.VM // by ID, as last read
+	read         map[string]bool     // by matchKey: what has been read at least once
+	errs         map[string]error    // by matchKey: what could not be read last time
+}
+
+// matchKey is equal for matches that pick the same.
+func matchKey(m cloud.Match) string { return strings.ToLower(fmt.Sprintf("%q", m)) }
+
+// matchesOf returns the matches of all selectors, each once, in order.
+func matchesOf(selectors []selector) []cloud.Match {
+	byKey := map[string]cloud.Match{}
+	for _, s := range selectors {
+		for _, e := range s.entries {
+			byKey[matchKey(e.match)] = e.match
+		}
+	}
+	var out []cloud.Match
+	for _, k := range slices.Sorted(maps.Keys(byKey)) {
+		out = append(out, byKey[k])
+	}
+	return out
+}
+
+// with returns the view after a read. A VM that no answer tells of is kept when
+// a match that picks it could not be read, and no other answer should have told
+// of it.
+func (v regionView) with(networks []cloud.Network, networksErr error, matches []cloud.Match, answers []cloud.VMs) regionView {
+	next := regionView{
+		networks: v.networks, networksRead: v.networksRead, networksErr: networksErr,
+		vms: map[string]cloud.VM{}, read: map[string]bool{}, errs: map[string]error{},
+	}
+	if networksErr == nil {
+		next.networks, next.networksRead = slices.Clone(networks), true
+		slices.SortFunc(next.networks, func(a, b cloud.Network) int { return cmp.Compare(a.ID, b.ID) })
+	}
+	var failed, good []cloud.Match
+	for i, m := range matches {
+		key := matchKey(m)
+		err := fmt.Errorf("no answer")
+		if i < len(answers) {
+			err = answers[i].Err
+		}
+		if err != nil {
+			failed = append(failed, m)
+			next.errs[key] = err
+			next.read[key] = v.read[key]
+			continue
+		}
+		good = append(good, m)
+		next.read[key] = true
+		for _, vm := range answers[i].VMs {
+			next.vms[vm.ID] = vm
+		}
+	}
+	for id, vm := range v.vms {
+		pickedBy := func(m cloud.Match) bool { return picks(m, vm) }
+		if _, has := next.vms[id]; !has && slices.ContainsFunc(failed, pickedBy) && !slices.ContainsFunc(good, pickedBy) {
+			next.vms[id] = vm
+		}
+	}
+	return next
+}
+
+// knows says whether everything has been read once that may tell of VMs in the
+// network, given the matches of now.
+func (v regionView) knows(network cloud.Network, matches []cloud.Match) bool {
+	for _, m := range matches {
+		if !v.read[matchKey(m)] &&
+			(m.NetworkID == "" || strings.EqualFold(m.NetworkID, network.ID)) &&
+			(m.NetworkName == "" || strings.EqualFold(m.NetworkName, network.Name)) {
+			return false
+		}
+	}
+	return v.networksRead
+}
+
+// overlap is a VM that a selector picks and another one has.
+type overlap struct {
+	vm    string
+	owner types.NamespacedName
+}
+
+// assignment is which VMs of an account are imported, and by which selector.
+type assignment struct {
+	vms      map[string]*imported // by workload ID
+	overlaps map[types.NamespacedName][]overlap
+	counts   map[types.NamespacedName]int
+}
+
+// assign gives each VM to the oldest selector that picks it. What has not
+// changed since before is the same pointer.
+func assign(before map[string]*imported, account types.NamespacedName, provider string, regions map[string]regionView, selectors []selector) assignment {
+	selectors = slices.Clone(selectors)
+	slices.SortFunc(selectors, selector.compare)
+	out := assignment{map[string]*imported{}, map[types.NamespacedName][]overlap{}, map[types.NamespacedName]int{}}
+	for _, region := range slices.Sorted(maps.Keys(regions)) {
+		vms := regions[region].vms
+		for _, id := range slices.Sorted(maps.Keys(vms)) {
+			out.add(before, account, provider, vms[id], selectors)
+		}
+	}
+	return out
+}
+
+func (a *assignment) add(before map[string]*imported, account types.NamespacedName, provider string, vm cloud.VM, selectors []selector) {
+	var owner *types.NamespacedName
+	for _, s := range selectors {
+		e, ok := s.entryOf(vm)
+		if !ok {
+			continue
+		}
+		if owner != nil {
+			a.overlaps[s.key] = append(a.overlaps[s.key], overlap{vm.ID, *owner})
+			continue
+		}
+		owner = &s.key
+		a.counts[s.key]++
+		i := &imported{account, provider, s.key, vm, e.agented, e.isolation}
+		id := i.workloadID()
+		if was, ok := before[id]; ok && reflect.DeepEqual(was, i) {
+			i = was
+		}
+		a.vms[id] = i
+	}
+}

@@ -1,0 +1,106 @@
+package controller
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
+	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/policy"
+)
+
+// mirrors makes what reads the API server, and says which loops each change concerns.
+func (c *Controller) mirrors() {
+	c.accountMirror = newMirror(c.clients.accounts, accountsResource, readAccount, func(key types.NamespacedName, old, now **cloudv1alpha1.CloudProviderAccount) {
+		// Our own status is no news.
+		if old == nil || now == nil || (*old).Generation != (*now).Generation || (*old).UID != (*now).UID ||
+			((*old).DeletionTimestamp == nil) != ((*now).DeletionTimestamp == nil) || len((*old).Finalizers) != len((*now).Finalizers) {
+			c.accountQueue.add(key)
+		}
+	})
+	c.selectorMirror = newMirror(c.clients.accounts, selectorsResource, readCES, func(key types.NamespacedName, old, now **cloudv1alpha1.CloudEntitySelector) {
+		if old != nil && now != nil && (*old).Generation == (*now).Generation && (*old).UID == (*now).UID {
+			return
+		}
+		for _, x := range []**cloudv1alpha1.CloudEntitySelector{old, now} {
+			if x != nil {
+				c.accountQueue.add(accountOf(*x))
+			}
+		}
+		if now == nil {
+			c.mu.Lock()
+			delete(c.valid, key)
+			c.mu.Unlock()
+		}
+		c.selectorQueue.add(key)
+	})
+	c.entityMirror = newMirror(c.clients.entities, entitiesResource, func(o runtime.Object) (entity, error) {
+		in, ok := o.(*antreav1alpha2.ExternalEntity)
+		if !ok {
+			return entity{}, fmt.Errorf("got a %T", o)
+		}
+		return readEntity(in), nil
+	}, func(key types.NamespacedName, old, now *entity) {
+		c.entityQueue.add(key)
+		if now == nil { // an account may wait for it
+			for _, a := range c.accountMirror.keys() {
+				if a.String() == old.account {
+					c.accountQueue.add(a)
+				}
+			}
+		}
+	})
+	c.secrets = newSecrets(c.clients.core, c.accountQueue.add)
+	c.policyMirrors = []*policyMirror{
+		{policy.AntreaNetworkPolicy, c.mirrorPolicies(policy.AntreaNetworkPolicy, "networkpolicies", func(o runtime.Object) (policyStatus, bool) {
+			in, ok := o.(*antreav1beta1.NetworkPolicy)
+			if !ok {
+				return policyStatus{}, false
+			}
+			return policyStatus{in.UID, in.ResourceVersion, in.Status}, true
+		})},
+		{policy.AntreaClusterNetworkPolicy, c.mirrorPolicies(policy.AntreaClusterNetworkPolicy, "clusternetworkpolicies", func(o runtime.Object) (policyStatus, bool) {
+			in, ok := o.(*antreav1beta1.ClusterNetworkPolicy)
+			if !ok {
+				return policyStatus{}, false
+			}
+			return policyStatus{in.UID, in.ResourceVersion, in.Status}, true
+		})},
+	}
+	c.accountMirror.namespace, c.selectorMirror.namespace = c.o.Namespace, c.o.Namespace
+}
+
+func (c *Controller) mirrorPolicies(dialect policy.Dialect, resource string, of func(runtime.Object) (policyStatus, bool)) *mirror[policyStatus] {
+	return newMirror(c.clients.policies, resource, func(o runtime.Object) (policyStatus, error) {
+		s, ok := of(o)
+		if !ok {
+			return s, fmt.Errorf("got a %T", o)
+		}
+		return s, nil
+	}, func(key types.NamespacedName, _, _ *policyStatus) {
+		c.policyQueue.add(policy.PolicyID(dialect, key.Namespace, key.Name))
+	})
+}
+
+func readAccount(o runtime.Object) (*cloudv1alpha1.CloudProviderAccount, error) {
+	in, ok := o.(*cloudv1alpha1.CloudProviderAccount)
+	if !ok {
+		return nil, fmt.Errorf("got a %T", o)
+	}
+	out := in.DeepCopy()
+	out.ManagedFields = nil
+	return out, nil
+}
+
+func readCES(o runtime.Object) (*cloudv1alpha1.CloudEntitySelector, error) {
+	in, ok := o.(*cloudv1alpha1.CloudEntitySelector)
+	if !ok {
+		return nil, fmt.Errorf("got a %T", o)
+	}
+	out := in.DeepCopy()
+	out.ManagedFields = nil
+	return out, nil
+}

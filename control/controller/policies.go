@@ -1,0 +1,304 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
+	"isobar.dev/policy"
+	"isobar.dev/source/kube"
+)
+
+// policyStatus is what the loops need of an Antrea policy.
+type policyStatus struct {
+	uid     types.UID
+	version string
+	status  antreav1beta1.NetworkPolicyStatus
+}
+
+// policyMirror mirrors the policies of one dialect.
+type policyMirror struct {
+	dialect policy.Dialect
+	mirror  *mirror[policyStatus]
+}
+
+// runPolicies keeps the statuses of policies right once the world is known.
+func (c *Controller) runPolicies(ctx context.Context) {
+	if !c.wait(ctx, c.source.Synced()) {
+		return
+	}
+	c.policyQueue.start(ctx, &c.loops, 4, c.report)
+	var before policy.Table[*kube.Notice]
+	for {
+		now := c.source.Notices()
+		policy.Diff(before, now, func(_ string, old, now **kube.Notice) {
+			for _, n := range []**kube.Notice{old, now} {
+				if n == nil {
+					continue
+				}
+				id := policyOf((*n).Object)
+				if id == "" {
+					continue
+				}
+				c.mu.Lock()
+				if n == now {
+					c.notices[id] = *n
+				} else {
+					delete(c.notices, id)
+				}
+				c.mu.Unlock()
+				c.policyQueue.add(id)
+			}
+		})
+		before = now
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.source.Noticed():
+		}
+	}
+}
+
+// dialects are the kinds that policies are written as.
+var dialects = map[string]policy.Dialect{
+	"networking.k8s.io/NetworkPolicy":                     policy.KubernetesNetworkPolicy,
+	"crd.antrea.io/NetworkPolicy":                         policy.AntreaNetworkPolicy,
+	"crd.antrea.io/ClusterNetworkPolicy":                  policy.AntreaClusterNetworkPolicy,
+	"policy.networking.k8s.io/ClusterNetworkPolicy":       policy.ClusterNetworkPolicy,
+	"policy.networking.k8s.io/AdminNetworkPolicy":         policy.AdminNetworkPolicy,
+	"policy.networking.k8s.io/BaselineAdminNetworkPolicy": policy.BaselineAdminNetworkPolicy,
+}
+
+// policyOf returns the ID of the policy that an object is, or "".
+func policyOf(o kube.Object) string {
+	group, _, _ := strings.Cut(o.APIVersion, "/")
+	d, ok := dialects[group+"/"+o.Kind]
+	if !ok {
+		return ""
+	}
+	return policy.PolicyID(d, o.Namespace, o.Name)
+}
+
+// reconcilePolicy writes how far the clouds enforce a policy, if they have to do
+// with it, and tells of what they refuse.
+func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
+	p, ok := c.World().Policies.Get(id)
+	if !ok {
+		c.tell(nil, id, nil)
+		return nil
+	}
+	states := c.statesOf(id, p.Generation)
+	c.mu.Lock()
+	notice := c.notices[id]
+	c.mu.Unlock()
+	c.tell(p, id, complaints(states, notice))
+
+	var m *mirror[policyStatus]
+	resource := "networkpolicies"
+	for _, x := range c.policyMirrors {
+		if x.dialect == p.Dialect {
+			m = x.mirror
+		}
+	}
+	if m == nil {
+		return nil // its kind has no such status
+	}
+	if p.Namespace == "" {
+		resource = "clusternetworkpolicies"
+	}
+	key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	have, ok := m.get(key)
+	if !ok || string(have.uid) != p.UID {
+		return nil
+	}
+	next, ok := statusOf(p, have.status, states, notice)
+	if !ok || equalStatus(have.status, next) {
+		return nil
+	}
+	c.stats.StatusWrites.Add(1)
+	err := patch(ctx, c.clients.policies, resource, key, map[string]any{"status": next}, "status")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (c *Controller) statesOf(id string, generation int64) []targetState {
+	c.mu.Lock()
+	targets := make([]*target, 0, len(c.targets))
+	for _, t := range c.targets {
+		targets = append(targets, t)
+	}
+	c.mu.Unlock()
+	var out []targetState
+	for _, t := range targets {
+		if s := t.about(id, generation); s.applies {
+			out = append(out, s)
+		}
+	}
+	slices.SortFunc(out, func(a, b targetState) int { return cmp.Compare(a.name, b.name) })
+	return out
+}
+
+// statusOf returns the status that a policy should have. ok is false when there
+// is nothing to say: no cloud has to do with it and nobody said otherwise, or
+// none has been asked since the start.
+func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states []targetState, notice *kube.Notice) (next antreav1beta1.NetworkPolicyStatus, ok bool) {
+	unread := notice != nil && hasErrors(notice)
+	if len(states) == 0 && have.Phase == "" && !unread {
+		return next, false
+	}
+	realized, failed := 0, []string{}
+	var refusals []policy.Refusal
+	for _, s := range states {
+		refusals = append(refusals, s.refusals...)
+		switch {
+		case !s.tried && have.ObservedGeneration == p.Generation:
+			return next, false
+		case s.realized:
+			realized++
+		case s.err != nil:
+			failed = append(failed, s.name+": "+errText(s.err))
+		}
+	}
+	next = antreav1beta1.NetworkPolicyStatus{
+		Phase: antreav1beta1.PolicyRealizing, ObservedGeneration: p.Generation,
+		DesiredNodesRealized: int32(len(states)), CurrentNodesRealized: int32(realized),
+	}
+	switch {
+	case len(refusals) > 0 || unread:
+		next.Phase = antreav1beta1.PolicyFailed
+	case realized == len(states):
+		next.Phase = antreav1beta1.PolicyRealized
+	case realized+len(failed) == len(states):
+		next.Phase = antreav1beta1.PolicyFailed
+	}
+	realizable := antreav1beta1.PolicyCondition{Type: antreav1beta1.ConditionRealizable, Status: metav1.ConditionTrue}
+	switch {
+	case unread:
+		realizable.Status, realizable.Reason, realizable.Message = metav1.ConditionFalse, reasonUnread, bounded(noticeText(notice))
+	case len(refusals) > 0:
+		realizable.Status, realizable.Reason, realizable.Message = metav1.ConditionFalse, string(refusals[0].Reason), bounded(refusalTexts(refusals))
+	}
+	failure := antreav1beta1.PolicyCondition{Type: antreav1beta1.ConditionRealizationFailure, Status: metav1.ConditionFalse}
+	if len(failed) > 0 {
+		failure.Status, failure.Reason, failure.Message = metav1.ConditionTrue, "TargetFailed", bounded(list(failed))
+	}
+	for _, condition := range []antreav1beta1.PolicyCondition{realizable, failure} {
+		condition.LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
+		for _, was := range have.Conditions {
+			if was.Type == condition.Type && was.Status == condition.Status {
+				condition.LastTransitionTime = was.LastTransitionTime
+			}
+		}
+		next.Conditions = append(next.Conditions, condition)
+	}
+	return next, true
+}
+
+const reasonUnread = "Unreadable"
+
+func equalStatus(a, b antreav1beta1.NetworkPolicyStatus) bool {
+	return a.Phase == b.Phase && a.ObservedGeneration == b.ObservedGeneration &&
+		a.CurrentNodesRealized == b.CurrentNodesRealized && a.DesiredNodesRealized == b.DesiredNodesRealized &&
+		slices.EqualFunc(a.Conditions, b.Conditions, func(x, y antreav1beta1.PolicyCondition) bool {
+			return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.Message == y.Message
+		})
+}
+
+func hasErrors(n *kube.Notice) bool {
+	for _, p := range n.Problems {
+		if !p.Warning {
+			return true
+		}
+	}
+	return false
+}
+
+func noticeText(n *kube.Notice) string {
+	var texts []string
+	for _, p := range n.Problems {
+		texts = append(texts, p.String())
+	}
+	text := list(texts)
+	if n.Unread {
+		text = "not taken, what was known before stays: " + text
+	}
+	return text
+}
+
+func refusalTexts(refusals []policy.Refusal) string {
+	var texts []string
+	for _, r := range refusals {
+		texts = append(texts, refusalText(r))
+	}
+	return list(texts)
+}
+
+// complaint is one Event about a policy.
+type complaint struct{ reason, message string }
+
+func complaints(states []targetState, notice *kube.Notice) []complaint {
+	var out []complaint
+	if notice != nil {
+		for _, p := range notice.Problems {
+			out = append(out, complaint{reasonUnread, p.String()})
+		}
+	}
+	for _, s := range states {
+		for _, r := range s.refusals {
+			out = append(out, complaint{string(r.Reason), refusalText(r)})
+		}
+		if s.err != nil {
+			out = append(out, complaint{"TargetFailed", s.name + ": " + errText(s.err)})
+		}
+	}
+	return out
+}
+
+// tell records each complaint about a policy once, until it is gone.
+func (c *Controller) tell(p *policy.Policy, id string, now []complaint) {
+	c.mu.Lock()
+	told := c.told[id]
+	next := map[complaint]bool{}
+	for _, x := range now {
+		next[x] = true
+	}
+	if len(next) == 0 {
+		delete(c.told, id)
+	} else {
+		c.told[id] = next
+	}
+	c.mu.Unlock()
+	if p == nil {
+		return
+	}
+	ref := &corev1.ObjectReference{Kind: kindOf[p.Dialect], APIVersion: versionOf[p.Dialect], Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+	for _, x := range now {
+		if !told[x] {
+			c.eventOn(ref, corev1.EventTypeWarning, x.reason, x.message)
+		}
+	}
+}
+
+// kindOf and versionOf name the objects that policies are written as.
+var (
+	kindOf = map[policy.Dialect]string{
+		policy.KubernetesNetworkPolicy: "NetworkPolicy", policy.AntreaNetworkPolicy: "NetworkPolicy",
+		policy.AntreaClusterNetworkPolicy: "ClusterNetworkPolicy", policy.ClusterNetworkPolicy: "ClusterNetworkPolicy",
+		policy.AdminNetworkPolicy: "AdminNetworkPolicy", policy.BaselineAdminNetworkPolicy: "BaselineAdminNetworkPolicy",
+	}
+	versionOf = map[policy.Dialect]string{
+		policy.KubernetesNetworkPolicy: "networking.k8s.io/v1", policy.AntreaNetworkPolicy: "crd.antrea.io/v1beta1",
+		policy.AntreaClusterNetworkPolicy: "crd.antrea.io/v1beta1", policy.ClusterNetworkPolicy: "policy.networking.k8s.io/v1alpha2",
+		policy.AdminNetworkPolicy: "policy.networking.k8s.io/v1alpha1", policy.BaselineAdminNetworkPolicy: "policy.networking.k8s.io/v1alpha1",
+	}
+)

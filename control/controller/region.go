@@ -1,0 +1,111 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"isobar.dev/cloud"
+)
+
+// region is the loop that lists one region of one account.
+type region struct {
+	name string
+	wake chan struct{} // holds one
+	stop context.CancelFunc
+	view regionView   // guarded by the account's mu
+	last atomic.Int64 // when it was last listed, in Unix nanoseconds
+	busy atomic.Int64 // since when it is being listed; 0 when it is not
+}
+
+func (r *region) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// startRegion starts the loop of a region, which ends with ctx or when it is stopped.
+func (c *Controller) startRegion(ctx context.Context, a *account, name string) *region {
+	ctx, stop := context.WithCancel(ctx)
+	r := &region{name: name, wake: make(chan struct{}, 1), stop: stop}
+	r.poke()
+	c.loops.Go(func() { c.runRegion(ctx, a, r) })
+	return r
+}
+
+// runRegion lists a region now and then, and at once when it is poked. After an error it
+// does so sooner than usual at first; it never does so more often than that.
+func (c *Controller) runRegion(ctx context.Context, a *account, r *region) {
+	failures := 0
+	for {
+		a.mu.Lock()
+		every := a.poll
+		a.mu.Unlock()
+		wait := jitter(every)
+		if failures > 0 {
+			wait = min(wait, backoff(failures, retryBase, max(every, retryBase)))
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-r.wake:
+			timer.Stop()
+		case <-timer.C:
+		}
+		switch err, listed := c.listRegion(ctx, a, r); {
+		case !listed:
+		case err != nil:
+			failures++
+		default:
+			failures = 0
+		}
+	}
+}
+
+// listRegion reads the networks and VMs of a region. listed is false when there
+// is nobody to ask.
+func (c *Controller) listRegion(ctx context.Context, a *account, r *region) (err error, listed bool) {
+	a.mu.Lock()
+	client, matches := a.client, matchesOf(a.selectors)
+	a.mu.Unlock()
+	if client == nil {
+		return nil, false
+	}
+	r.busy.Store(time.Now().UnixNano())
+	defer r.busy.Store(0)
+	callCtx, cancel := context.WithTimeoutCause(ctx, c.o.PollTimeout, fmt.Errorf("no answer in %v", c.o.PollTimeout))
+	defer cancel()
+	networks, networksErr := client.Networks(callCtx, r.name)
+	var answers []cloud.VMs
+	if len(matches) > 0 {
+		answers = client.VMs(callCtx, r.name, matches)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err(), false
+	}
+	c.stats.Polls.Add(1)
+	r.last.Store(time.Now().UnixNano())
+
+	a.mu.Lock()
+	if a.client != client {
+		a.mu.Unlock()
+		r.poke() // it may have been another account
+		return nil, false
+	}
+	r.view = r.view.with(networks, networksErr, matches, answers)
+	a.version++
+	err = networksErr
+	for _, e := range r.view.errs {
+		err = e
+	}
+	a.mu.Unlock()
+	if err != nil {
+		c.stats.PollErrors.Add(1)
+	}
+	c.accountQueue.add(a.key)
+	return err, true
+}

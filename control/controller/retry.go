@@ -1,0 +1,30 @@
+package controller
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// backoff returns how long to wait after n failures in a row, from 1: base
+// doubled each time up to most, less a random quarter so that loops which failed
+// together do not come back together.
+func backoff(n int, base, most time.Duration) time.Duration {
+	d := most
+	if n < 30 && base<<(n-1) < most {
+		d = base << (n - 1)
+	}
+	return d - time.Duration(rand.Int64N(int64(d)/4+1))
+}
+
+// jitter returns d, give or take a tenth.
+func jitter(d time.Duration) time.Duration {
+	return d - d/10 + time.Duration(rand.Int64N(int64(d)/5+1))
+}
+
+// throttled says whether a cloud refused because it was asked too often, or
+// asks for a pause: then news is no reason to ask again sooner.
+func throttled(err error) bool {
+	var t interface{ Throttled() bool }
+	return errors.As(err, &t) && t.Throttled()
+}

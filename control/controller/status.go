@@ -1,0 +1,317 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+)
+
+const (
+	accountsResource  = "cloudprovideraccounts"
+	selectorsResource = "cloudentityselectors"
+)
+
+// Conditions of accounts.
+const (
+	conditionConnected = "Connected" // there are usable credentials
+	conditionInventory = "Inventory" // all regions and selectors were read the last time
+	conditionEnforced  = "Enforced"  // all its targets are as they should be
+	conditionRestored  = "Restored"  // of one that is being deleted: what was done in the cloud is undone
+)
+
+// Conditions of selectors.
+const (
+	conditionImported    = "Imported"    // its VMs are known, and have ExternalEntities
+	conditionOverlapping = "Overlapping" // it picks VMs that another selector has
+)
+
+func keyOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// text returns what err says, without the account's secrets.
+func (a *account) text(err error) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.scrub(errText(err))
+}
+
+// writeAccountStatus says how the account fares; connectErr is why it has no
+// client, if it has none.
+func (c *Controller) writeAccountStatus(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount, connectErr error) error {
+	connected := metav1.Condition{Type: conditionConnected, Status: metav1.ConditionTrue, Reason: "Connected", Message: "the credentials are usable"}
+	if connectErr != nil {
+		connected.Status, connected.Reason, connected.Message = metav1.ConditionFalse, reasonOf(connectErr, "Invalid"), a.text(connectErr)
+	}
+	inventory, inventoryErr := a.inventoryCondition(connectErr)
+	text := a.text(errors.Join(connectErr, inventoryErr))
+	return c.writeStatus(ctx, cpa, text, connected, inventory, c.enforcedCondition(a))
+}
+
+// inventoryCondition says what could not be read the last time.
+func (a *account) inventoryCondition(connectErr error) (metav1.Condition, error) {
+	a.mu.Lock()
+	var errs []error
+	pending := len(a.regions) == 0
+	for _, name := range slices.Sorted(maps.Keys(a.regions)) {
+		v := a.regions[name].view
+		errs = append(errs, v.failures(name, a.selectors)...)
+		pending = pending || !v.networksRead && v.networksErr == nil
+	}
+	a.mu.Unlock()
+	err := errors.Join(errs...)
+	out := metav1.Condition{Type: conditionInventory, Status: metav1.ConditionTrue, Reason: "Listed", Message: "all regions and selectors are read"}
+	switch {
+	case err != nil:
+		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "ReadFailed", "what was known before is kept; "+a.text(err)
+	case connectErr != nil:
+		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, "NotConnected", "what was known before is kept"
+		err = nil
+	case pending:
+		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, "Pending", "not read yet"
+	}
+	return out, err
+}
+
+// failures returns what could not be read of a region the last time: each error
+// names it and, where only some could not, the selectors.
+func (v regionView) failures(region string, selectors []selector) []error {
+	var out []error
+	if v.networksErr != nil {
+		out = append(out, fmt.Errorf("region %s: list networks: %w", region, v.networksErr))
+	}
+	for _, s := range selectors {
+		if err := v.selectorError(region, s); err != nil {
+			out = append(out, fmt.Errorf("selector %s: %w", s.key, err))
+		}
+	}
+	return out
+}
+
+// selectorError returns why the VMs of a selector could not be read, or nil.
+func (v regionView) selectorError(region string, s selector) error {
+	for i, e := range s.entries {
+		if err := v.errs[matchKey(e.match)]; err != nil {
+			return fmt.Errorf("region %s: list VMs of vmSelector[%d]: %w", region, i, err)
+		}
+	}
+	return nil
+}
+
+// enforcedCondition sums up the targets of an account.
+func (c *Controller) enforcedCondition(a *account) metav1.Condition {
+	var failing, held, retiring []string
+	n := 0
+	for _, t := range c.targetsOf(a.key) {
+		n++
+		open, retired, err := t.summary()
+		where := t.region + "/" + t.network
+		switch {
+		case err != nil:
+			failing = append(failing, where+": "+a.text(err))
+		case retired:
+			retiring = append(retiring, where)
+		case !open:
+			held = append(held, where)
+		}
+	}
+	out := metav1.Condition{Type: conditionEnforced, Status: metav1.ConditionTrue, Reason: "Enforced", Message: fmt.Sprintf("%d networks", n)}
+	switch {
+	case len(failing) > 0:
+		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "Failing", list(failing)
+	case len(held) > 0:
+		out.Status, out.Reason = metav1.ConditionUnknown, "Held"
+		out.Message = "nothing is written until all VMs there are known: " + list(held)
+	case len(retiring) > 0:
+		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "Restoring", list(retiring)
+	case n == 0:
+		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, "Pending", "no network is known yet"
+	}
+	return out
+}
+
+// summary returns whether the target has had a Ruleset, is being emptied, and
+// failed the last time.
+func (t *target) summary() (open, retired bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.want > 0, t.retired, t.err
+}
+
+// list joins the first few of all.
+func list(all []string) string {
+	const most = 3
+	if len(all) > most {
+		return strings.Join(all[:most], "; ") + fmt.Sprintf("; and %d more", len(all)-most)
+	}
+	return strings.Join(all, "; ")
+}
+
+// writeStatus writes the status of an account, when it differs from what is there.
+func (c *Controller) writeStatus(ctx context.Context, cpa *cloudv1alpha1.CloudProviderAccount, text string, conditions ...metav1.Condition) error {
+	next := cpa.Status.DeepCopy()
+	next.Error, next.ObservedGeneration = text, cpa.Generation
+	changed := next.Error != cpa.Status.Error || next.ObservedGeneration != cpa.Status.ObservedGeneration
+	for _, condition := range conditions {
+		condition.Message = bounded(condition.Message)
+		if setCondition(&next.Conditions, cpa.Generation, condition) {
+			changed = true
+			c.conditionEvent(cpa, cpa.Status.Conditions, condition)
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return c.patchStatus(ctx, accountsResource, keyOf(cpa), next.Error, next.ObservedGeneration, next.Conditions)
+}
+
+func (c *Controller) patchStatus(ctx context.Context, resource string, key types.NamespacedName, text string, generation int64, conditions []metav1.Condition) error {
+	status := map[string]any{"error": nil, "observedGeneration": generation, "conditions": conditions}
+	if text != "" {
+		status["error"] = text
+	}
+	c.stats.StatusWrites.Add(1)
+	err := patch(ctx, c.clients.accounts, resource, key, map[string]any{"status": status}, "status")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// bounded cuts a text to what a status may hold.
+func bounded(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "..."
+}
+
+// conditionEvent tells of a condition that has turned, or has another reason.
+func (c *Controller) conditionEvent(o object, before []metav1.Condition, now metav1.Condition) {
+	bad := now.Status == metav1.ConditionFalse
+	for _, was := range before {
+		if was.Type == now.Type && was.Status == now.Status && was.Reason == now.Reason {
+			return
+		}
+	}
+	switch {
+	case bad:
+		c.event(o, corev1.EventTypeWarning, now.Reason, now.Message)
+	case now.Status == metav1.ConditionTrue:
+		c.event(o, corev1.EventTypeNormal, now.Reason, now.Message)
+	}
+}
+
+// reconcileSelector says how a selector fares. What it selects is the work of
+// its account.
+func (c *Controller) reconcileSelector(ctx context.Context, key types.NamespacedName) error {
+	ces, ok := c.selectorMirror.get(key)
+	if !ok {
+		return nil
+	}
+	next := ces.Status.DeepCopy()
+	imported := metav1.Condition{Type: conditionImported, Status: metav1.ConditionTrue, Reason: "Imported"}
+	overlaps, n, err := c.selectorState(ces)
+	switch {
+	case errors.Is(err, errUnknown):
+		imported.Status, imported.Reason, imported.Message = metav1.ConditionUnknown, "Pending", "not read yet"
+		err = nil
+	case err != nil:
+		imported.Status, imported.Reason, imported.Message = metav1.ConditionFalse, reasonOf(err, "ReadFailed"), errText(err)
+	default:
+		imported.Message = fmt.Sprintf("%d VMs", n)
+	}
+	next.Error, next.ObservedGeneration = errText(err), ces.Generation
+	changed := next.Error != ces.Status.Error || next.ObservedGeneration != ces.Status.ObservedGeneration
+	conditions := []metav1.Condition{imported}
+	if len(overlaps) > 0 {
+		conditions = append(conditions, overlapCondition(overlaps))
+	} else if slices.ContainsFunc(next.Conditions, func(x metav1.Condition) bool { return x.Type == conditionOverlapping }) {
+		next.Conditions = slices.DeleteFunc(next.Conditions, func(x metav1.Condition) bool { return x.Type == conditionOverlapping })
+		changed = true
+	}
+	for _, condition := range conditions {
+		condition.Message = bounded(condition.Message)
+		if setCondition(&next.Conditions, ces.Generation, condition) {
+			changed = true
+			c.conditionEvent(ces, ces.Status.Conditions, condition)
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return c.patchStatus(ctx, selectorsResource, key, next.Error, next.ObservedGeneration, next.Conditions)
+}
+
+func overlapCondition(overlaps []overlap) metav1.Condition {
+	var texts []string
+	for _, o := range overlaps {
+		texts = append(texts, fmt.Sprintf("%s is imported by %s", o.vm, o.owner))
+	}
+	return metav1.Condition{Type: conditionOverlapping, Status: metav1.ConditionTrue, Reason: "Overlapping", Message: list(texts)}
+}
+
+// selectorState returns what a selector has, and what is wrong with it.
+func (c *Controller) selectorState(ces *cloudv1alpha1.CloudEntitySelector) (overlaps []overlap, n int, err error) {
+	s, err := readSelector(ces)
+	if err != nil {
+		return nil, 0, problem{"Invalid", err}
+	}
+	key := accountOf(ces)
+	if _, ok := c.accountMirror.get(key); !ok {
+		return nil, 0, problem{"AccountMissing", fmt.Errorf("CloudProviderAccount %s is missing", key)}
+	}
+	c.mu.Lock()
+	a := c.accounts[key]
+	c.mu.Unlock()
+	if a == nil {
+		return nil, 0, errUnknown
+	}
+	a.mu.Lock()
+	unread := a.client != nil && len(a.regions) == 0
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(a.regions)) {
+		v := a.regions[name].view
+		if err := v.selectorError(name, s); err != nil {
+			errs = append(errs, err)
+		}
+		for _, e := range s.entries {
+			unread = unread || !v.read[matchKey(e.match)]
+		}
+	}
+	overlaps, n = a.assigned.overlaps[s.key], a.assigned.counts[s.key]
+	connected := a.client != nil
+	a.mu.Unlock()
+	switch {
+	case len(errs) > 0:
+		return overlaps, n, errors.New(a.text(errors.Join(errs...)))
+	case !connected && unread:
+		return overlaps, n, problem{"AccountNotConnected", fmt.Errorf("CloudProviderAccount %s has no usable credentials", key)}
+	case unread:
+		return overlaps, n, errUnknown
+	}
+	return overlaps, n, c.entityError(s.key.Namespace, a, s)
+}
+
+// entityError returns why an ExternalEntity of the selector could not be written.
+func (c *Controller) entityError(namespace string, a *account, s selector) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, key := range slices.SortedFunc(maps.Keys(c.entityErrs), compareKeys) {
+		i, ok := c.imports.Get(workloadID(key))
+		if ok && key.Namespace == namespace && i.account == a.key && i.selector == s.key {
+			return problem{"EntityFailed", fmt.Errorf("ExternalEntity %s: %s", key, c.entityErrs[key])}
+		}
+	}
+	return nil
+}

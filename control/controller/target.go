@@ -1,0 +1,332 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"isobar.dev/cloud"
+	"isobar.dev/plan"
+	"isobar.dev/policy"
+)
+
+const (
+	retryBase = time.Second     // first wait after an error, and the least between two tries
+	retryMost = 5 * time.Minute // longest wait after an error
+)
+
+// target is one place that enforces, and the state of the loop that keeps it
+// right.
+type target struct {
+	name            string
+	account         types.NamespacedName
+	region, network string
+
+	wake chan struct{} // holds one
+	stop context.CancelFunc
+	done chan struct{} // closed when the loop has ended
+
+	mu       sync.Mutex
+	rs       policy.Ruleset
+	want     uint64           // counts the Rulesets given; 0 means none yet
+	policies map[string]int64 // of rs, with their generations
+	have     uint64           // the last one that was enforced whole
+	enforced map[string]int64 // its policies
+	retired  bool             // to be emptied; rs stays empty
+	via      cloud.Account    // the client that was used last
+	failures int
+	err      error
+	report   plan.Report
+	lastGood time.Time
+	lastTry  time.Time // end of the last try
+	busy     time.Time // since when a call is under way; zero when none is
+}
+
+// targetState is what a target tells of one policy.
+type targetState struct {
+	name     string
+	applies  bool // the policy is in its Ruleset, or leaves it
+	realized bool // it enforces the policy in the generation that was asked for
+	tried    bool // it has been tried at least once
+	err      error
+	refusals []policy.Refusal
+}
+
+// put gives the target a new Ruleset, unless it is retired, with the generations
+// of its policies. It returns the policies that this concerns.
+func (t *target) put(rs policy.Ruleset, policies map[string]int64) map[string]struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.retired {
+		return nil
+	}
+	touched := union(t.enforced, t.policies, policies)
+	t.rs, t.policies = rs, policies
+	t.want++
+	t.poke()
+	return touched
+}
+
+func union(sets ...map[string]int64) map[string]struct{} {
+	out := map[string]struct{}{}
+	for _, set := range sets {
+		for p := range set {
+			out[p] = struct{}{}
+		}
+	}
+	return out
+}
+
+// retire makes the target enforce nothing from now on, even when it has never
+// had a Ruleset: its account goes, and what was done there is undone.
+func (t *target) retire() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.retired {
+		return
+	}
+	t.retired = true
+	t.rs, t.policies = policy.Ruleset{Target: t.name}, nil
+	t.want++
+	t.poke()
+}
+
+// cleared says whether a retired target has been emptied, and else why not.
+func (t *target) cleared() (bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.retired && t.have == t.want, t.err
+}
+
+// client returns which client the target is to use: that of now or, when it is
+// retired and there is none or it is not for its region, the last that was.
+func (t *target) client(now, last cloud.Account) cloud.Account {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.retired {
+		t.via = now
+		return now
+	}
+	for _, a := range []cloud.Account{now, last, t.via} {
+		if a != nil && slices.Contains(a.Regions(), t.region) {
+			return a
+		}
+	}
+	return nil
+}
+
+// touched returns the policies that the target has to do with.
+func (t *target) touched() map[string]struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return union(t.enforced, t.policies)
+}
+
+func (t *target) poke() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// isOpen says whether the target has had a Ruleset.
+func (t *target) isOpen() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.want > 0
+}
+
+// about returns what the target tells of a policy in that generation. An error
+// counts from the second in a row on, unless the policy is new here: most go away by
+// themselves, and each would be a write for each policy.
+func (t *target) about(policyID string, generation int64) targetState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, now := t.policies[policyID]
+	enforced, before := t.enforced[policyID]
+	settled := t.have == t.want && t.err == nil
+	s := targetState{name: t.name, tried: t.have > 0 || t.err != nil, applies: now || before && !settled}
+	s.realized = now && (settled || before && enforced == generation && t.failures < 2)
+	if !s.realized {
+		s.err = t.err
+	}
+	if now {
+		for _, r := range t.report.Refusals {
+			if r.Policy == policyID {
+				s.refusals = append(s.refusals, r)
+			}
+		}
+	}
+	return s
+}
+
+// syncer is what runs the loops of all targets. Its fields do not change.
+type syncer struct {
+	every    time.Duration // between re-reads of a target
+	timeout  time.Duration // of one call
+	slots    chan struct{} // bounds the calls under way
+	log      *slog.Logger
+	stats    *counters
+	enforcer func(*target) (cloud.Enforcer, error)
+	// changed is told of a target whose state has changed, and of the policies
+	// that may have another status for it.
+	changed func(t *target, policies map[string]struct{})
+}
+
+// run keeps t right until ctx ends. A new Ruleset is acted upon at once, unless
+// the last try failed less than retryBase ago or the cloud has asked for a pause.
+func (s *syncer) run(ctx context.Context, t *target) {
+	defer close(t.done)
+	read := time.Now().Add(jitter(s.every)) // when to read the target anew
+	due := read                             // of the next try, if nothing happens before
+	var floor time.Time                     // no try before
+	for {
+		timer := time.NewTimer(max(time.Until(due), 0))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-t.wake:
+			timer.Stop()
+			if time.Until(floor) > 0 {
+				due = floor
+				continue
+			}
+		case <-timer.C:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case s.slots <- struct{}{}:
+		}
+		anew := !time.Now().Before(read)
+		if anew {
+			read = time.Now().Add(jitter(s.every))
+		}
+		err := s.try(ctx, t, anew)
+		<-s.slots
+		due, floor = read, time.Time{}
+		if err != nil {
+			due = time.Now().Add(backoff(t.failed(), retryBase, retryMost))
+			floor = time.Now().Add(retryBase)
+			if throttled(err) {
+				floor = due
+			}
+		}
+	}
+}
+
+// try makes the target enforce its newest Ruleset, if it has one.
+func (s *syncer) try(ctx context.Context, t *target, anew bool) error {
+	rs, want, policies := t.begin()
+	if want == 0 {
+		return nil
+	}
+	report, err := s.sync(ctx, t, rs, anew)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	was, news, touched := t.end(want, policies, report, err)
+	s.tell(ctx, t, report, was, err)
+	if news {
+		s.changed(t, touched)
+	}
+	return err
+}
+
+func (t *target) begin() (policy.Ruleset, uint64, map[string]int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.want > 0 {
+		t.busy = time.Now()
+	}
+	return t.rs, t.want, t.policies
+}
+
+// end notes how a try of the Ruleset that was want ended. It returns the error
+// of the try before, whether anything differs from then, and the policies that
+// this concerns.
+func (t *target) end(want uint64, policies map[string]int64, report plan.Report, err error) (was error, news bool, touched map[string]struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	touched = union(t.enforced, t.policies, policies)
+	was, t.err = t.err, err
+	t.busy, t.lastTry = time.Time{}, time.Now()
+	if err != nil {
+		t.failures++
+		return was, was == nil || t.failures == 2 || errText(was) != errText(err), touched
+	}
+	news = was != nil || t.have != want || !equalRefusals(t.report.Refusals, report.Refusals)
+	t.have, t.enforced, t.failures, t.lastGood, t.report = want, policies, 0, time.Now(), report
+	return was, news, touched
+}
+
+// failed returns how often in a row a try has failed.
+func (t *target) failed() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failures
+}
+
+func (s *syncer) sync(ctx context.Context, t *target, rs policy.Ruleset, anew bool) (plan.Report, error) {
+	e, err := s.enforcer(t)
+	if err != nil {
+		return plan.Report{Target: t.name}, err
+	}
+	if anew {
+		e.Forget()
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
+	defer cancel()
+	s.stats.Syncs.Add(1)
+	report, err := e.Sync(ctx, rs)
+	s.stats.CloudWrites.Add(uint64(report.Written))
+	if err != nil {
+		s.stats.SyncErrors.Add(1)
+		if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
+	}
+	return report, err
+}
+
+// tell logs what happened, once for each new state.
+func (s *syncer) tell(ctx context.Context, t *target, report plan.Report, was, err error) {
+	attrs := []slog.Attr{slog.String("target", t.name), slog.Int("changed", report.Written), slog.Int("refused", len(report.Refusals))}
+	switch {
+	case err != nil && (was == nil || errText(was) != errText(err)):
+		s.log.LogAttrs(ctx, slog.LevelWarn, "target not synced", append(attrs, slog.String("error", errText(err)))...)
+	case err == nil && (was != nil || report.Written > 0):
+		s.log.LogAttrs(ctx, slog.LevelInfo, "target synced", attrs...)
+	}
+}
+
+func equalRefusals(a, b []policy.Refusal) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if refusalText(a[i]) != refusalText(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// refusalText says a Refusal in one line.
+func refusalText(r policy.Refusal) string {
+	text := string(r.Reason) + ": " + r.Message
+	if r.Rule != "" {
+		text = r.Rule + ": " + text
+	}
+	if r.Limit > 0 {
+		text += fmt.Sprintf(" (needs %d of %d)", r.Need, r.Limit)
+	}
+	return text + " on " + r.Target
+}

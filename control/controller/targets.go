@@ -1,0 +1,130 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"isobar.dev/cloud"
+)
+
+// errNoCredentials says that an account cannot be asked now.
+var errNoCredentials = errors.New("the account has no usable credentials")
+
+// setTargets gives each network of the account a target, whether it has imported
+// VMs or not: what an earlier run left there must go. It also notes of which ones
+// the inventory is known.
+func (c *Controller) setTargets(ctx context.Context, a *account, views map[string]regionView, matches []cloud.Match) {
+	type place struct{ region, network string }
+	wanted := map[string]place{}
+	var known []string
+	for name, view := range views {
+		for _, n := range view.networks {
+			t := targetName(a.provider, a.key, name, n.ID)
+			wanted[t] = place{name, n.ID}
+			if view.knows(n, matches) {
+				known = append(known, t)
+			}
+		}
+	}
+	used := map[string]bool{}
+	c.mu.Lock()
+	for _, i := range c.imports.All() {
+		if i.account == a.key {
+			used[i.target()] = true
+		}
+	}
+	for _, t := range known {
+		c.known[t] = true
+	}
+	for name, p := range wanted {
+		if t := c.targets[name]; t == nil {
+			c.startTarget(ctx, a.key, name, p.region, p.network)
+		}
+	}
+	c.mu.Unlock()
+	c.dropTargets(a.key, func(t *target) bool {
+		view, ok := views[t.region]
+		if !ok {
+			cleared, _ := t.cleared()
+			return cleared
+		}
+		_, has := wanted[t.name]
+		return view.networksRead && view.networksErr == nil && !has && !used[t.name]
+	})
+}
+
+// startTarget starts the loop of a target. The caller holds c.mu.
+func (c *Controller) startTarget(ctx context.Context, account types.NamespacedName, name, region, network string) {
+	ctx, stop := context.WithCancel(ctx)
+	t := &target{name: name, account: account, region: region, network: network, wake: make(chan struct{}, 1), stop: stop, done: make(chan struct{})}
+	c.targets[name] = t
+	c.loops.Go(func() { c.syncer.run(ctx, t) })
+}
+
+// targetsOf returns the targets of an account, by name.
+func (c *Controller) targetsOf(account types.NamespacedName) []*target {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []*target
+	for _, t := range c.targets {
+		if t.account == account {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b *target) int {
+		if a.name < b.name {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// dropTargets ends the loops of those targets of an account that f picks; nil
+// picks all.
+func (c *Controller) dropTargets(account types.NamespacedName, f func(*target) bool) {
+	for _, t := range c.targetsOf(account) {
+		if f != nil && !f(t) {
+			continue
+		}
+		t.stop()
+		<-t.done
+		c.mu.Lock()
+		delete(c.targets, t.name)
+		delete(c.known, t.name)
+		c.mu.Unlock()
+		for p := range t.touched() {
+			c.policyQueue.add(p)
+		}
+	}
+}
+
+// enforcer returns what enforces on a target. One that is retired may use
+// credentials that are gone since: they are the only way to clean up.
+func (c *Controller) enforcer(t *target) (cloud.Enforcer, error) {
+	c.mu.Lock()
+	a := c.accounts[t.account]
+	c.mu.Unlock()
+	if a == nil {
+		return nil, errNoCredentials
+	}
+	a.mu.Lock()
+	client, last := a.client, a.last
+	a.mu.Unlock()
+	client = t.client(client, last)
+	if client == nil {
+		return nil, errNoCredentials
+	}
+	return client.Enforcer(t.region, t.network), nil
+}
+
+// targetChanged is told by the syncer.
+func (c *Controller) targetChanged(t *target, policies map[string]struct{}) {
+	for p := range policies {
+		c.policyQueue.add(p)
+	}
+	c.accountQueue.add(t.account)
+}

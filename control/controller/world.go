@@ -1,0 +1,174 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"isobar.dev/policy"
+)
+
+// world is the Source's Snapshot with what the inventory knows of its VMs laid
+// over it. Only runWorld touches it, but for what is atomic.
+type world struct {
+	engine  engine
+	poke    chan struct{} // holds one: the inventory has changed
+	source  policy.Snapshot
+	imports policy.Table[*imported]
+	now     policy.Snapshot
+	// missing has, by target, the imported VMs whose ExternalEntities are not in
+	// the Snapshot yet.
+	missing map[string]map[string]struct{}
+
+	current atomic.Pointer[policy.Snapshot] // now, once the Rulesets that it gives are given out
+	last    atomic.Int64                    // when it was made, in Unix nanoseconds
+	busy    atomic.Int64                    // since when it is being made; 0 when it is not
+}
+
+// engine is what the world needs of the compiler.
+type engine interface {
+	// update takes a Snapshot, and returns the targets whose Rulesets changed.
+	update(policy.Snapshot) []string
+	ruleset(target string) policy.Ruleset
+}
+
+func (c *Controller) pokeWorld() {
+	select {
+	case c.world.poke <- struct{}{}:
+	default:
+	}
+}
+
+// runWorld gives each target its Ruleset, from the moment on that everything is
+// known which may concern it.
+func (c *Controller) runWorld(ctx context.Context) {
+	if !c.wait(ctx, c.source.Synced()) {
+		return
+	}
+	c.o.Log.Info("source synced")
+	for {
+		c.world.busy.Store(time.Now().UnixNano())
+		c.updateWorld()
+		c.world.busy.Store(0)
+		c.world.last.Store(time.Now().UnixNano())
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.source.Changed():
+		case <-c.world.poke:
+		}
+	}
+}
+
+// updateWorld does what has changed since the last time.
+func (c *Controller) updateWorld() {
+	w := &c.world
+	c.mu.Lock()
+	imports := c.imports
+	targets := maps.Clone(c.targets)
+	known := maps.Clone(c.known)
+	c.mu.Unlock()
+	// After the imports: an ExternalEntity is made because of its import.
+	source := c.source.Snapshot()
+
+	before := w.now
+	next := source
+	next.Workloads = w.overlay(source.Workloads, imports)
+	w.now = next
+
+	changed := map[string]bool{}
+	for _, name := range w.engine.update(next) {
+		changed[name] = true
+	}
+	c.stats.WorldUpdates.Add(1)
+	for _, name := range slices.Sorted(maps.Keys(targets)) {
+		t := targets[name]
+		open := t.isOpen()
+		if open && !changed[name] || !open && (!known[name] || len(w.missing[name]) > 0) {
+			continue
+		}
+		rs := w.engine.ruleset(name)
+		rs.Target = name
+		c.stats.RulesetsMade.Add(1)
+		for id := range t.put(rs, generations(rs, next)) {
+			c.policyQueue.add(id)
+		}
+	}
+	w.current.Store(&next)
+	policy.Diff(before.Policies, next.Policies, func(id string, _, _ **policy.Policy) { c.policyQueue.add(id) })
+}
+
+// generations returns the generation of each policy in a Ruleset.
+func generations(rs policy.Ruleset, s policy.Snapshot) map[string]int64 {
+	out := map[string]int64{}
+	for _, r := range rs.Rules {
+		if _, ok := out[r.Policy]; ok {
+			continue
+		}
+		out[r.Policy] = 0
+		if p, ok := s.Policies.Get(r.Policy); ok {
+			out[r.Policy] = p.Generation
+		}
+	}
+	return out
+}
+
+// overlay brings the workloads up to date with the Source's and the imports.
+func (w *world) overlay(workloads policy.Table[*policy.Workload], imports policy.Table[*imported]) policy.Table[*policy.Workload] {
+	dirty := map[string]struct{}{}
+	policy.Diff(w.source.Workloads, workloads, func(id string, _, _ **policy.Workload) { dirty[id] = struct{}{} })
+	policy.Diff(w.imports, imports, func(id string, old, _ **imported) {
+		dirty[id] = struct{}{}
+		if old != nil {
+			delete(w.missing[(*old).target()], id)
+		}
+	})
+	w.source.Workloads, w.imports = workloads, imports
+	out := w.now.Workloads
+	for _, id := range slices.Sorted(maps.Keys(dirty)) {
+		have, _ := out.Get(id)
+		from, _ := workloads.Get(id)
+		vm, _ := imports.Get(id)
+		if vm != nil && !vm.agented {
+			if w.missing[vm.target()] == nil {
+				w.missing[vm.target()] = map[string]struct{}{}
+			}
+			delete(w.missing[vm.target()], id)
+			if from == nil {
+				w.missing[vm.target()][id] = struct{}{}
+			}
+		}
+		if next := laid(have, from, vm); next == nil {
+			out = out.Delete(id)
+		} else {
+			out = out.Put(id, next)
+		}
+	}
+	return out
+}
+
+// laid returns a workload as the Source has it, with what is known of its VM;
+// have is what it was before. An ExternalEntity that has gone while its VM is
+// there is about to be made again: until then the VM is what it was, so that
+// deleting it opens nothing.
+func laid(have, from *policy.Workload, vm *imported) *policy.Workload {
+	if vm == nil || vm.agented {
+		return from
+	}
+	if from == nil {
+		from = have
+	}
+	if from == nil || from.Kind != policy.KindExternal {
+		return nil
+	}
+	w := *from
+	w.Target, w.Network, w.Isolation = vm.target(), vm.vm.NetworkID, vm.isolation
+	w.Addrs = addrs(vm.vm)
+	w.Interfaces = nil
+	for _, n := range vm.vm.Interfaces {
+		w.Interfaces = append(w.Interfaces, policy.Interface{ID: n.ID, Addrs: interfaceAddrs(n)})
+	}
+	return &w
+}
