@@ -18,11 +18,12 @@ func AdminNetworkPolicy(in *netpolv1alpha1.AdminNetworkPolicy) (*policy.Policy, 
 	p.Tier = policy.TierAdminNetworkPolicy
 	ps.subject(podPeerOf(in.Spec.Subject.Namespaces, (*netpolv1alpha2.NamespacedPod)(in.Spec.Subject.Pods)), p)
 	for i, r := range in.Spec.Ingress {
-		p.Ingress = append(p.Ingress, ps.adminIngress(i, r.Name, string(r.Action), r.From, r.Ports))
+		p.Ingress = append(p.Ingress, ps.adminIngress(i, r.Name, string(r.Action), adminActions, r.From, r.Ports))
 	}
 	for i, r := range in.Spec.Egress {
-		p.Egress = append(p.Egress, ps.adminEgress(i, r.Name, string(r.Action), r.To, r.Ports))
+		p.Egress = append(p.Egress, ps.adminEgress(i, r.Name, string(r.Action), adminActions, r.To, r.Ports))
 	}
+	ps.adminPriority(p)
 	return p, ps
 }
 
@@ -38,20 +39,12 @@ func BaselineAdminNetworkPolicy(in *netpolv1alpha1.BaselineAdminNetworkPolicy) (
 	}
 	ps.subject(podPeerOf(in.Spec.Subject.Namespaces, (*netpolv1alpha2.NamespacedPod)(in.Spec.Subject.Pods)), p)
 	for i, r := range in.Spec.Ingress {
-		ps.refusePass(fmt.Sprintf("spec.ingress[%d].action", i), string(r.Action))
-		p.Ingress = append(p.Ingress, ps.adminIngress(i, r.Name, string(r.Action), r.From, r.Ports))
+		p.Ingress = append(p.Ingress, ps.adminIngress(i, r.Name, string(r.Action), baselineActions, r.From, r.Ports))
 	}
 	for i, r := range in.Spec.Egress {
-		ps.refusePass(fmt.Sprintf("spec.egress[%d].action", i), string(r.Action))
-		p.Egress = append(p.Egress, ps.adminEgress(i, r.Name, string(r.Action), r.To, r.Ports))
+		p.Egress = append(p.Egress, ps.adminEgress(i, r.Name, string(r.Action), baselineActions, r.To, r.Ports))
 	}
 	return p, ps
-}
-
-func (ps *problems) refusePass(path, action string) {
-	if action == string(netpolv1alpha1.ActionPass) {
-		ps.add(path, "Pass is not for the baseline: want Allow or Deny")
-	}
 }
 
 var adminActions = map[string]policy.Action{
@@ -60,9 +53,15 @@ var adminActions = map[string]policy.Action{
 	string(netpolv1alpha1.ActionPass):  policy.Pass,
 }
 
-func (ps *problems) adminIngress(i int, name, action string, from []netpolv1alpha1.IngressPeer, ports *[]netpolv1alpha1.Port) policy.Rule {
+// baselineActions have no Pass: nothing comes after the baseline.
+var baselineActions = map[string]policy.Action{
+	string(netpolv1alpha1.BaselineActionAllow): policy.Allow,
+	string(netpolv1alpha1.BaselineActionDeny):  policy.Drop,
+}
+
+func (ps *problems) adminIngress(i int, name, action string, actions map[string]policy.Action, from []netpolv1alpha1.IngressPeer, ports *[]netpolv1alpha1.Port) policy.Rule {
 	r := adminRule{problems: ps, path: fmt.Sprintf("spec.ingress[%d]", i), name: name}
-	r.action(action, adminActions)
+	r.action(action, actions)
 	for j, p := range from {
 		r.pods(fmt.Sprintf("%s.from[%d]", r.path, j), podPeerOf(p.Namespaces, (*netpolv1alpha2.NamespacedPod)(p.Pods)))
 	}
@@ -71,9 +70,9 @@ func (ps *problems) adminIngress(i int, name, action string, from []netpolv1alph
 	return r.done()
 }
 
-func (ps *problems) adminEgress(i int, name, action string, to []netpolv1alpha1.EgressPeer, ports *[]netpolv1alpha1.Port) policy.Rule {
+func (ps *problems) adminEgress(i int, name, action string, actions map[string]policy.Action, to []netpolv1alpha1.EgressPeer, ports *[]netpolv1alpha1.Port) policy.Rule {
 	r := adminRule{problems: ps, path: fmt.Sprintf("spec.egress[%d]", i), name: name}
-	r.action(action, adminActions)
+	r.action(action, actions)
 	for j, p := range to {
 		peer := netpolv1alpha2.EgressPeer{Namespaces: p.Namespaces, Pods: (*netpolv1alpha2.NamespacedPod)(p.Pods), Nodes: p.Nodes}
 		for _, n := range p.Networks {
@@ -118,16 +117,13 @@ func (r *adminRule) ports(list *[]netpolv1alpha1.Port) {
 
 func (r *adminRule) portNumbers(path string, protocol corev1.Protocol, first int32, last *int32) {
 	t := policy.Traffic{Protocol: policy.TCP}
+	ok := true
 	if protocol != "" {
-		p, err := policy.ParseProtocol(string(protocol))
-		if err != nil || !p.HasPorts() {
-			r.add(path+".protocol", "%q: want TCP, UDP or SCTP", protocol)
+		if t.Protocol, ok = r.protocol(path+".protocol", protocol); !ok {
 			r.unreadTraffic = true
 			return
 		}
-		t.Protocol = p
 	}
-	var ok bool
 	if t.Ports, ok = r.portRange(path, first, last); !ok {
 		r.unreadTraffic = true
 		return

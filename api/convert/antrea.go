@@ -77,6 +77,10 @@ func group(namespace, name string, in *antreav1beta1.GroupSpec) (*policy.Group, 
 		}
 		g.Selections = append(g.Selections, policy.Selection{Kind: policy.KindNode, Scope: policy.AllNamespaces, Labels: ps.selector("spec.nodeSelector", in.NodeSelector)})
 	case in.ServiceReference != nil:
+		if in.ServiceReference.Name == "" || namespace == "" && in.ServiceReference.Namespace == "" {
+			ps.add("spec.serviceReference", "needs name, and in a ClusterGroup namespace")
+			return g, ps
+		}
 		ns := in.ServiceReference.Namespace
 		if namespace != "" && ns != "" && ns != namespace {
 			ps.add("spec.serviceReference.namespace", "%q is not the namespace of the group", ns)
@@ -87,16 +91,21 @@ func group(namespace, name string, in *antreav1beta1.GroupSpec) (*policy.Group, 
 		}
 		g.Service = policy.ServiceID(ns, in.ServiceReference.Name)
 	}
-	blocks := in.IPBlocks
-	if in.IPBlock != nil {
-		blocks = append([]antreav1beta1.IPBlock{*in.IPBlock}, blocks...)
+	if b := in.IPBlock; b != nil {
+		if block, ok := ps.block("spec.ipBlock", b.CIDR, b.Except); ok {
+			g.Blocks = append(g.Blocks, block)
+		}
 	}
-	for i, b := range blocks {
+	for i, b := range in.IPBlocks {
 		if block, ok := ps.block(fmt.Sprintf("spec.ipBlocks[%d]", i), b.CIDR, b.Except); ok {
 			g.Blocks = append(g.Blocks, block)
 		}
 	}
-	for _, c := range in.ChildGroups {
+	for i, c := range in.ChildGroups {
+		if c == "" {
+			ps.add(fmt.Sprintf("spec.childGroups[%d]", i), "must not be empty")
+			continue
+		}
 		g.Children = append(g.Children, policy.GroupID(namespace, c))
 	}
 	return g, ps
@@ -130,8 +139,14 @@ func antreaPolicy(d policy.Dialect, meta *metav1.ObjectMeta, spec *antreav1beta1
 		ps.add("spec.tier", "%q is not the name of a tier", spec.Tier)
 		p.Tier = "@" // which does not exist
 	}
+	var named policy.Set // what the entries that say something stand for
 	for i := range spec.AppliedTo {
-		ps.appliedTo(fmt.Sprintf("spec.appliedTo[%d]", i), p.Namespace, &spec.AppliedTo[i], &p.AppliedTo)
+		ps.appliedTo(fmt.Sprintf("spec.appliedTo[%d]", i), p.Namespace, &spec.AppliedTo[i], &named)
+	}
+	p.AppliedTo = named
+	silent := hasSilent(p.Namespace, spec.AppliedTo)
+	if silent {
+		p.AppliedTo.Selections = append(slices.Clone(named.Selections), everyPod(p.Namespace))
 	}
 	for _, list := range []struct {
 		dir   policy.Direction
@@ -140,14 +155,38 @@ func antreaPolicy(d policy.Dialect, meta *metav1.ObjectMeta, spec *antreav1beta1
 	}{{policy.Ingress, spec.Ingress, &p.Ingress}, {policy.Egress, spec.Egress, &p.Egress}} {
 		for i := range list.rules {
 			r := antreaRule{problems: &ps, path: fmt.Sprintf("spec.%v[%d]", list.dir, i), dir: list.dir, namespace: p.Namespace, in: &list.rules[i]}
-			*list.out = append(*list.out, r.convert())
+			rule := r.convert()
+			if silent && rule.AppliedTo == nil && (rule.Action == policy.Allow || rule.Action == policy.Pass) {
+				rule.AppliedTo = &named
+			}
+			*list.out = append(*list.out, rule)
 		}
+	}
+	if !(spec.Priority >= minPriority && spec.Priority <= maxPriority) {
+		ps.add("spec.priority", "%v: want %d to %d", spec.Priority, minPriority, maxPriority)
+		p.Priority = 0 // before what it may have stood before
+		disarm(p)
 	}
 	return p, ps
 }
 
+// The bounds of an Antrea policy's priority.
+const minPriority, maxPriority = 1, 10000
+
+// hasSilent says whether a policy of a namespace has an entry of appliedTo that
+// says nothing. Upstream takes it as every Pod of the namespace, but it may also
+// be what is left of a field that is not known here: so denials apply to every
+// Pod, and what allows or passes applies to none by it.
+func hasSilent(namespace string, entries []antreav1beta1.AppliedTo) bool {
+	return namespace != "" && slices.ContainsFunc(entries, func(a antreav1beta1.AppliedTo) bool { return a.IsUnknown() })
+}
+
+func everyPod(namespace string) policy.Selection {
+	return policy.Selection{Kind: policy.KindPod, Scope: policy.OneNamespace, Namespace: namespace}
+}
+
 // appliedTo adds what an appliedTo entry stands for; one that cannot be read
-// adds nothing.
+// adds nothing, nor does one that says nothing: see hasSilent.
 func (ps *problems) appliedTo(path, namespace string, in *antreav1beta1.AppliedTo, out *policy.Set) {
 	forms := 0
 	for _, set := range []bool{in.PodSelector != nil || in.NamespaceSelector != nil && in.ExternalEntitySelector == nil, in.ExternalEntitySelector != nil,
@@ -158,7 +197,8 @@ func (ps *problems) appliedTo(path, namespace string, in *antreav1beta1.AppliedT
 	}
 	switch {
 	case forms == 0 && namespace != "":
-		// Upstream takes an empty entry as every Pod of the policy's namespace.
+		ps.warn(path, "selects by nothing: Drop and Reject apply to every Pod of the namespace, Allow and Pass to none")
+		return
 	case forms == 0:
 		ps.add(path, "set podSelector, namespaceSelector, externalEntitySelector, group, serviceAccount, service or nodeSelector")
 		return
@@ -221,6 +261,9 @@ func (r *antreaRule) convert() policy.Rule {
 		for i := range in.AppliedTo {
 			r.problems.appliedTo(fmt.Sprintf("%s.appliedTo[%d]", r.path, i), r.namespace, &in.AppliedTo[i], r.out.AppliedTo)
 		}
+		if denies := r.out.Action == policy.Drop || r.out.Action == policy.Reject; denies && hasSilent(r.namespace, in.AppliedTo) {
+			r.out.AppliedTo.Selections = append(r.out.AppliedTo.Selections, everyPod(r.namespace))
+		}
 	}
 	r.peers()
 	r.traffic()
@@ -257,7 +300,7 @@ func (r *antreaRule) peers() {
 		r.unreadPeers = true
 		return
 	}
-	if len(in.ToServices) > 0 {
+	if in.ToServices != nil {
 		r.services()
 		return
 	}
@@ -273,6 +316,11 @@ func (r *antreaRule) peers() {
 func (r *antreaRule) services() {
 	if len(r.in.To) > 0 || len(r.in.Ports) > 0 || len(r.in.Protocols) > 0 {
 		r.add(r.path+".toServices", "excludes to, ports and protocols")
+		r.unreadPeers, r.unreadTraffic = true, true
+		return
+	}
+	if len(r.in.ToServices) == 0 {
+		r.add(r.path+".toServices", "must name a Service, or be left out")
 		r.unreadPeers = true
 		return
 	}
@@ -348,15 +396,17 @@ func (r *antreaRule) name(path, fqdn string) bool {
 		r.add(path+".fqdn", "egress rules only")
 		return false
 	}
-	invalid := func(c rune) bool {
-		return !strings.ContainsRune("-.*", c) && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
-	}
-	if strings.ContainsFunc(fqdn, invalid) {
+	if strings.ContainsFunc(fqdn, func(c rune) bool { return c != '*' && (c == '_' || isNoNameChar(c)) }) {
 		r.add(path+".fqdn", "%q: want letters, digits, - . and *", fqdn)
 		return false
 	}
 	r.out.Peers.Names = append(r.out.Peers.Names, fqdn)
 	return true
+}
+
+// isNoNameChar says whether c does not occur in DNS names.
+func isNoNameChar(c rune) bool {
+	return !strings.ContainsRune("-._", c) && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
 }
 
 // selection converts a peer that selects workloads. A selector inside that
@@ -403,6 +453,9 @@ func (r *antreaRule) relative(path string, in *antreav1beta1.PeerNamespaces, sel
 	case in.Match == "" && len(in.SameLabels) > 0:
 		sel.Scope = policy.SameLabels
 		sel.SameKeys = slices.Compact(slices.Sorted(slices.Values(in.SameLabels)))
+		for i, k := range in.SameLabels {
+			r.labelKey(fmt.Sprintf("%s.sameLabels[%d]", path, i), k)
+		}
 	default:
 		r.add(path, "set match: Self or sameLabels with at least one key")
 	}
@@ -423,7 +476,11 @@ func (r *antreaRule) traffic() {
 			r.out.L7 = append(r.out.L7, policy.L7{})
 		}
 	}
-	if len(in.L7Protocols) > 0 && r.out.Action != policy.Allow {
+	if in.L7Protocols != nil && len(in.L7Protocols) == 0 {
+		r.add(r.path+".l7Protocols", "must have an entry, or be left out")
+		r.out.L7 = []policy.L7{{}}
+	}
+	if in.L7Protocols != nil && r.out.Action != policy.Allow {
 		r.add(r.path+".l7Protocols", "only with action Allow")
 		r.out.L7 = nil // a denial without them covers all that it did with them
 		r.out.Action = policy.Drop

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -23,7 +24,8 @@ func ClusterNetworkPolicy(in *netpolv1alpha2.ClusterNetworkPolicy) (*policy.Poli
 		p.Tier = policy.TierBaselineAdmin
 	default:
 		ps.add("spec.tier", "%q: want Admin or Baseline", in.Spec.Tier)
-		p.Tier = "@" // which does not exist
+		p.Tier = policy.TierAdmin // where what it denies comes first
+		defer disarm(p)
 	}
 	subject := podPeer{namespaces: in.Spec.Subject.Namespaces}
 	if pods := in.Spec.Subject.Pods; pods != nil {
@@ -52,8 +54,21 @@ func ClusterNetworkPolicy(in *netpolv1alpha2.ClusterNetworkPolicy) (*policy.Poli
 		c.protocols(r.Protocols)
 		p.Egress = append(p.Egress, c.done())
 	}
+	ps.adminPriority(p)
 	return p, ps
 }
+
+// adminPriority checks the priority of p, whose rules are there already.
+func (ps *problems) adminPriority(p *policy.Policy) {
+	if p.Priority < 0 || p.Priority > maxAdminPriority {
+		ps.add("spec.priority", "%v: want 0 to %d", p.Priority, maxAdminPriority)
+		p.Priority = -1 // before what it may have stood before
+		disarm(p)
+	}
+}
+
+// maxAdminPriority is the highest priority number of policies of policy.networking.k8s.io.
+const maxAdminPriority = 1000
 
 // adminPolicy returns what the policies of policy.networking.k8s.io share.
 func adminPolicy(d policy.Dialect, meta *metav1.ObjectMeta, priority int32) *policy.Policy {
@@ -156,8 +171,9 @@ func (r *adminRule) network(path, cidr string) {
 }
 
 func (r *adminRule) domain(path, name string) {
-	if name == "" {
-		r.add(path, "must not be empty")
+	bare := strings.TrimSuffix(strings.TrimPrefix(name, "*."), ".")
+	if bare == "" || strings.Contains(bare, "*") || strings.ContainsFunc(bare, isNoNameChar) {
+		r.add(path, "%q: want a DNS name, or *. and a name", name)
 		r.unreadPeers = true
 		return
 	}
@@ -190,10 +206,16 @@ func (r *adminRule) clusterEgressPeer(path string, in *netpolv1alpha2.EgressPeer
 	}
 }
 
-// protocols converts the protocols of a v1alpha2 rule; none means all traffic.
+// protocols converts the protocols of a v1alpha2 rule. An absent list means all
+// traffic; an empty one none.
 func (r *adminRule) protocols(list []netpolv1alpha2.Protocol) {
-	if len(list) == 0 {
+	if list == nil {
 		r.out.Traffic = policy.AllTraffic
+		return
+	}
+	if len(list) == 0 {
+		r.add(r.path+".protocols", "must have at least one entry, or be left out")
+		r.unreadTraffic = true
 	}
 	for i := range list {
 		path, in := fmt.Sprintf("%s.protocols[%d]", r.path, i), &list[i]
@@ -232,17 +254,17 @@ func (r *adminRule) namedPort(name string) {
 
 func (r *adminRule) transport(path string, protocol policy.Protocol, in *netpolv1alpha2.Transport) {
 	t := policy.Traffic{Protocol: protocol}
-	ok := true
-	if port := in.DestinationPort; port != nil {
-		switch {
-		case port.Range == nil:
-			t.Ports, ok = r.portRange(path+".destinationPort.number", port.Number, nil)
-		case port.Number != 0:
-			r.add(path+".destinationPort", "set one of number and range")
-			ok = false
-		default:
-			t.Ports, ok = r.portRange(path+".destinationPort.range", port.Range.Start, &port.Range.End)
-		}
+	ok := false
+	switch port := in.DestinationPort; {
+	case port == nil:
+		// It had a condition that is not known here: without, it would be wider.
+		r.add(path, "sets nothing that is known here: want destinationPort")
+	case port.Range == nil:
+		t.Ports, ok = r.portRange(path+".destinationPort.number", port.Number, nil)
+	case port.Number != 0:
+		r.add(path+".destinationPort", "set one of number and range")
+	default:
+		t.Ports, ok = r.portRange(path+".destinationPort.range", port.Range.Start, &port.Range.End)
 	}
 	if !ok {
 		r.unreadTraffic = true

@@ -44,18 +44,8 @@ func ExternalEntity(in *antreav1alpha2.ExternalEntity) (*policy.Workload, []Prob
 	}
 	w.Addrs = sortAddrs(w.Addrs)
 	for i, p := range in.Spec.Ports {
-		path := fmt.Sprintf("spec.ports[%d]", i)
-		protocol, err := policy.ParseProtocol(string(p.Protocol))
-		if p.Protocol == "" {
-			protocol, err = policy.TCP, nil
-		}
-		if err != nil || !protocol.HasPorts() {
-			ps.add(path+".protocol", "%q: want TCP, UDP or SCTP", p.Protocol)
-			continue
-		}
-		ports, ok := ps.portRange(path+".port", p.Port, nil)
-		if ok && p.Name != "" {
-			w.Ports = append(w.Ports, policy.NamedPort{Name: p.Name, Protocol: protocol, Port: ports.First})
+		if port, ok := ps.namedPort(fmt.Sprintf("spec.ports[%d]", i), ".port", p.Name, p.Protocol, p.Port); ok {
+			w.Ports = append(w.Ports, port)
 		}
 	}
 	return w, ps

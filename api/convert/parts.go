@@ -2,12 +2,15 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"isobar.dev/policy"
 )
@@ -15,7 +18,7 @@ import (
 // selector converts a label selector. One that cannot be read, and an absent
 // one, match nothing.
 func (ps *problems) selector(path string, s *metav1.LabelSelector) policy.Selector {
-	if s == nil {
+	if s == nil || !ps.selectorSyntax(path, s) {
 		return policy.NoLabels
 	}
 	out := policy.Selector{}
@@ -55,13 +58,38 @@ func (ps *problems) selector(path string, s *metav1.LabelSelector) policy.Select
 			ps.add(at+".operator", "%q: want In, NotIn, Exists or DoesNotExist", e.Operator)
 			return policy.NoLabels
 		}
-		if e.Key == "" {
-			ps.add(at+".key", "must not be empty")
-			return policy.NoLabels
-		}
 		out = append(out, r)
 	}
 	return out
+}
+
+// selectorSyntax says whether s has keys and values that a label can have. With
+// others NotIn and DoesNotExist would be met by everything.
+func (ps *problems) selectorSyntax(path string, s *metav1.LabelSelector) bool {
+	before := len(*ps)
+	for _, k := range slices.Sorted(maps.Keys(s.MatchLabels)) {
+		ps.labelKey(path+".matchLabels", k)
+		ps.labelValue(fmt.Sprintf("%s.matchLabels[%s]", path, k), s.MatchLabels[k])
+	}
+	for i, e := range s.MatchExpressions {
+		ps.labelKey(fmt.Sprintf("%s.matchExpressions[%d].key", path, i), e.Key)
+		for j, v := range e.Values {
+			ps.labelValue(fmt.Sprintf("%s.matchExpressions[%d].values[%d]", path, i, j), v)
+		}
+	}
+	return len(*ps) == before
+}
+
+func (ps *problems) labelKey(path, key string) {
+	if why := validation.IsQualifiedName(key); len(why) > 0 {
+		ps.add(path, "%q is not the key of a label: %s", key, why[0])
+	}
+}
+
+func (ps *problems) labelValue(path, value string) {
+	if why := validation.IsValidLabelValue(value); len(why) > 0 {
+		ps.add(path, "%q is not the value of a label: %s", value, why[0])
+	}
 }
 
 // block converts a CIDR and its exceptions. ok is false when any part cannot
@@ -70,8 +98,8 @@ func (ps *problems) block(path, cidr string, except []string) (b policy.Block, o
 	b.Prefix, ok = ps.prefix(path+".cidr", cidr)
 	for i, e := range except {
 		p, good := ps.prefix(fmt.Sprintf("%s.except[%d]", path, i), e)
-		if good && ok && (p.Addr().Is4() != b.Prefix.Addr().Is4() || p.Bits() < b.Prefix.Bits() || !b.Prefix.Contains(p.Addr())) {
-			ps.add(fmt.Sprintf("%s.except[%d]", path, i), "%s is not inside %s", e, cidr)
+		if good && ok && (p.Addr().Is4() != b.Prefix.Addr().Is4() || p.Bits() <= b.Prefix.Bits() || !b.Prefix.Contains(p.Addr())) {
+			ps.add(fmt.Sprintf("%s.except[%d]", path, i), "%s is not a part of %s", e, cidr)
 			good = false
 		}
 		ok = ok && good
@@ -116,12 +144,10 @@ func (ps *problems) portRange(path string, first int32, last *int32) (policy.Por
 func (ps *problems) port(path string, protocol *corev1.Protocol, port *intstr.IntOrString, endPort *int32) (policy.Traffic, bool) {
 	t := policy.Traffic{Protocol: policy.TCP}
 	if protocol != nil {
-		p, err := policy.ParseProtocol(string(*protocol))
-		if err != nil || !p.HasPorts() {
-			ps.add(path+".protocol", "%q: want TCP, UDP or SCTP", *protocol)
+		var ok bool
+		if t.Protocol, ok = ps.protocol(path+".protocol", *protocol); !ok {
 			return t, false
 		}
-		t.Protocol = p
 	}
 	switch {
 	case port == nil:
@@ -135,8 +161,8 @@ func (ps *problems) port(path string, protocol *corev1.Protocol, port *intstr.In
 			ps.add(path+".endPort", "needs a port number, not the name %q", port.StrVal)
 			return t, false
 		}
-		if port.StrVal == "" {
-			ps.add(path+".port", "must not be an empty name")
+		if !strings.ContainsFunc(port.StrVal, func(c rune) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }) {
+			ps.add(path+".port", "%q is not the name of a port, which has a letter; write a number without quotes", port.StrVal)
 			return t, false
 		}
 		t.PortName = port.StrVal
@@ -145,6 +171,17 @@ func (ps *problems) port(path string, protocol *corev1.Protocol, port *intstr.In
 	var ok bool
 	t.Ports, ok = ps.portRange(path+".port", port.IntVal, endPort)
 	return t, ok
+}
+
+// protocol converts a protocol with ports, written as Kubernetes writes it.
+func (ps *problems) protocol(path string, in corev1.Protocol) (policy.Protocol, bool) {
+	for _, p := range []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP} {
+		if string(in) == p.String() {
+			return p, true
+		}
+	}
+	ps.add(path, "%q: want TCP, UDP or SCTP", in)
+	return 0, false
 }
 
 // addr parses an address; ok is false when it cannot be read.
@@ -161,6 +198,18 @@ func (ps *problems) addr(path, s string) (netip.Addr, bool) {
 func sortAddrs(addrs []netip.Addr) []netip.Addr {
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	return slices.Compact(addrs)
+}
+
+// disarm leaves of p what it denies: for a policy whose place in the order cannot
+// be read. Its rules keep their indexes; those that allow or pass match nothing.
+func disarm(p *policy.Policy) {
+	for _, rules := range [][]policy.Rule{p.Ingress, p.Egress} {
+		for i := range rules {
+			if rules[i].Action == policy.Allow || rules[i].Action == policy.Pass {
+				rules[i].Peers = policy.Peers{}
+			}
+		}
+	}
 }
 
 // failClosed sets what rule r matches when a part of its peers or its traffic

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,20 +10,15 @@ import (
 	"isobar.dev/policy"
 )
 
-// Namespace converts a Namespace. As the API server guarantees, it has the label
-// kubernetes.io/metadata.name.
+// Namespace converts a Namespace. The label kubernetes.io/metadata.name is its
+// name whatever is written there, as the API server sees to it.
 func Namespace(in *corev1.Namespace) *policy.Namespace {
-	labels := policy.LabelsOf(in.Labels)
-	if _, has := labels.Value(corev1.LabelMetadataName); !has {
-		labels = append(labels, policy.Label{Key: corev1.LabelMetadataName, Value: in.Name})
-		slices.SortFunc(labels, func(a, b policy.Label) int {
-			if a.Key < b.Key {
-				return -1
-			}
-			return 1
-		})
+	labels := maps.Clone(in.Labels)
+	if labels == nil {
+		labels = map[string]string{}
 	}
-	return &policy.Namespace{Name: in.Name, Labels: labels}
+	labels[corev1.LabelMetadataName] = in.Name
+	return &policy.Namespace{Name: in.Name, Labels: policy.LabelsOf(labels)}
 }
 
 // Pod converts a Pod. Its Target is its Node.
@@ -53,40 +49,46 @@ func Pod(in *corev1.Pod) (*policy.Workload, []Problem) {
 		}
 	}
 	w.Addrs = sortAddrs(w.Addrs)
-	w.Ports = podPorts(in)
+	w.Ports = ps.podPorts(in)
 	return w, ps
 }
 
 // podPorts returns the named ports of containers that serve while the Pod runs:
 // its containers, and init containers that keep running.
-func podPorts(in *corev1.Pod) []policy.NamedPort {
+func (ps *problems) podPorts(in *corev1.Pod) []policy.NamedPort {
 	var out []policy.NamedPort
-	add := func(c *corev1.Container) {
-		for _, p := range c.Ports {
-			if p.Name == "" || p.ContainerPort < 1 || p.ContainerPort > 65535 {
-				continue
+	add := func(path string, c *corev1.Container) {
+		for i, p := range c.Ports {
+			at := fmt.Sprintf("%s.ports[%d]", path, i)
+			if port, ok := ps.namedPort(at, ".containerPort", p.Name, p.Protocol, p.ContainerPort); ok {
+				out = append(out, port)
 			}
-			protocol := policy.TCP
-			if p.Protocol != "" {
-				parsed, err := policy.ParseProtocol(string(p.Protocol))
-				if err != nil {
-					continue
-				}
-				protocol = parsed
-			}
-			out = append(out, policy.NamedPort{Name: p.Name, Protocol: protocol, Port: uint16(p.ContainerPort)})
 		}
 	}
 	for i := range in.Spec.Containers {
-		add(&in.Spec.Containers[i])
+		add(fmt.Sprintf("spec.containers[%d]", i), &in.Spec.Containers[i])
 	}
 	for i := range in.Spec.InitContainers {
 		c := &in.Spec.InitContainers[i]
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			add(c)
+			add(fmt.Sprintf("spec.initContainers[%d]", i), c)
 		}
 	}
 	return out
+}
+
+// namedPort converts a port that a workload declares; ok is false when it cannot
+// be read or has no name, by which alone it matters.
+func (ps *problems) namedPort(path, field, name string, protocol corev1.Protocol, number int32) (p policy.NamedPort, ok bool) {
+	p = policy.NamedPort{Name: name, Protocol: policy.TCP}
+	if protocol != "" {
+		if p.Protocol, ok = ps.protocol(path+".protocol", protocol); !ok {
+			return p, false
+		}
+	}
+	ports, ok := ps.portRange(path+field, number, nil)
+	p.Port = ports.First
+	return p, ok && name != ""
 }
 
 // NodeTarget is the Target of a Node and of the Pods on it.
@@ -126,11 +128,11 @@ func Service(in *corev1.Service) *policy.Service {
 	}
 	s.Addrs = sortAddrs(s.Addrs)
 	for _, p := range in.Spec.Ports {
-		protocol, err := policy.ParseProtocol(string(p.Protocol))
-		if p.Protocol == "" {
-			protocol, err = policy.TCP, nil
+		protocol, known := policy.TCP, true
+		if p.Protocol != "" {
+			protocol, known = ps.protocol("", p.Protocol)
 		}
-		if err == nil && p.Port >= 1 && p.Port <= 65535 {
+		if known && p.Port >= 1 && p.Port <= 65535 {
 			s.Ports = append(s.Ports, policy.NamedPort{Name: p.Name, Protocol: protocol, Port: uint16(p.Port)})
 		}
 	}
