@@ -49,7 +49,7 @@ type Match struct {
 	VMs                    []VMMatch
 }
 
-// VMMatch picks VMs by exactly one of ID and name, in any case.
+// VMMatch picks VMs by exactly one of ID and name, as the cloud writes them.
 type VMMatch struct{ ID, Name string }
 
 // VMs is the answer to one Match.

@@ -19,9 +19,10 @@ type Syncer struct {
 	forget  func()
 }
 
-// NewSyncer returns a Syncer for a target. It reads nothing yet.
+// NewSyncer returns a Syncer for a target, by whose name it knows the Rulesets
+// that are not its own; with an empty name it takes all. It reads nothing yet.
 func NewSyncer[T any](target string, d Driver[T]) *Syncer {
-	s := &state[T]{target: target, driver: d}
+	s := &state[T]{driver: d}
 	return &Syncer{target: target, prepare: s.prepare, forget: func() { s.have = nil }}
 }
 
@@ -50,7 +51,7 @@ func (s *Syncer) Sync(ctx context.Context, rs policy.Ruleset) (Report, error) {
 func (s *Syncer) run(ctx context.Context, rs policy.Ruleset, write bool) (Report, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if rs.Target != s.target {
+	if s.target != "" && rs.Target != s.target {
 		return Report{Target: s.target}, fmt.Errorf("sync %s: the ruleset is that of %q", s.target, rs.Target)
 	}
 	report, apply, err := s.prepare(ctx, rs)
@@ -58,25 +59,24 @@ func (s *Syncer) run(ctx context.Context, rs policy.Ruleset, write bool) (Report
 		return report, err
 	}
 	if report.Written, err = apply(ctx); err != nil {
-		return report, fmt.Errorf("sync %s: %w", s.target, err)
+		return report, fmt.Errorf("sync %s: %w", rs.Target, err)
 	}
 	return report, nil
 }
 
 // state is what a Syncer knows of its target.
 type state[T any] struct {
-	target string
 	driver Driver[T]
 	have   map[string]T // nil when it must be read
 }
 
 // prepare returns the report of what is to be done, and the call that does it.
 func (s *state[T]) prepare(ctx context.Context, rs policy.Ruleset) (Report, func(context.Context) (int, error), error) {
-	report := Report{Target: s.target}
+	report := Report{Target: rs.Target}
 	if s.have == nil {
 		have, err := s.driver.Read(ctx)
 		if err != nil {
-			return report, nil, fmt.Errorf("read %s: %w", s.target, err)
+			return report, nil, fmt.Errorf("read %s: %w", rs.Target, err)
 		}
 		s.have = maps.Clone(have)
 		if s.have == nil {

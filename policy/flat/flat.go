@@ -181,3 +181,18 @@ func (q *question) addrs(r *policy.TargetRule, a Box, h hit) match {
 	}
 	return m
 }
+
+// Intersect returns what both allow.
+func (a Allowed) Intersect(b Allowed) Allowed {
+	var out Allowed
+	for _, x := range a {
+		for _, y := range b {
+			box := Box{x.Protocol, max(x.First, y.First), min(x.Last, y.Last), max(x.FirstCode, y.FirstCode), min(x.LastCode, y.LastCode)}
+			addrs := x.Addrs.Intersect(y.Addrs)
+			if x.Protocol == y.Protocol && box.First <= box.Last && box.FirstCode <= box.LastCode && !addrs.IsEmpty() {
+				out = append(out, Cell{box, addrs})
+			}
+		}
+	}
+	return out
+}

@@ -280,15 +280,35 @@ func (x span) prefixes(out []netip.Prefix, is4 bool) []netip.Prefix {
 }
 
 // Cover returns the fewest prefixes that contain all of s and nothing outside
-// of within, of which s is a part. They may overlap with no other.
+// of within, of which s is a part.
 func (s Set) Cover(within Set) []netip.Prefix {
-	if s.IsEmpty() {
-		return nil
+	return cover(s.v6, within.v6, false, cover(s.v4, within.v4, true, nil))
+}
+
+func cover(s, within []span, is4 bool, out []netip.Prefix) []netip.Prefix {
+	width := 128
+	if is4 {
+		width = 32
 	}
-	var out []netip.Prefix
-	for _, p := range within.Prefixes() {
-		if SetOf(p).Overlaps(s) {
-			out = append(out, p)
+	for _, x := range within {
+		for len(s) > 0 && s[0].last.less(x.first) {
+			s = s[1:]
+		}
+		if len(s) == 0 {
+			break
+		}
+		if x.last.less(s[0].first) {
+			continue
+		}
+		for _, p := range x.prefixes(nil, is4) {
+			first := numberOf(p.Addr())
+			last := first.end(width - p.Bits())
+			for len(s) > 0 && s[0].last.less(first) {
+				s = s[1:]
+			}
+			if len(s) > 0 && !last.less(s[0].first) {
+				out = append(out, p)
+			}
 		}
 	}
 	return out

@@ -1,0 +1,313 @@
+package aws
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go/middleware"
+
+	"isobar.dev/cloud"
+	"isobar.dev/plan"
+)
+
+// Config says which account, and as whom we act in it.
+type Config struct {
+	Credentials Credentials
+	Regions     []string // at least one
+	// Cluster is the owner of all that we make, in its tags: 1 to 63 letters,
+	// digits, dots, dashes and underscores.
+	Cluster string
+	// Prefix begins the names of what we make; "isobar" when empty. EC2 takes no
+	// names that begin with "sg-".
+	Prefix string
+	// Endpoint and STSEndpoint are URLs in place of Amazon's; empty means Amazon's.
+	Endpoint, STSEndpoint string
+	Quotas                Quotas
+}
+
+// Options are for what seldom changes. The zero value is ready to use.
+type Options struct {
+	// Proxy chooses a proxy, as [http.ProxyFromEnvironment] does. nil means none,
+	// whatever the environment says.
+	Proxy func(*http.Request) (*url.URL, error)
+	TLS   *tls.Config // nil means the system's certificates
+	// Attempts is how often a call is tried; 0 means 8.
+	Attempts int
+	// Settle is how long a new security group may stay unknown to EC2; 0 means a minute.
+	Settle time.Duration
+	// ManyPeers is Place.ManyPeers.
+	ManyPeers int
+}
+
+// Account is one AWS account. Its methods may be called from several goroutines.
+type Account struct {
+	config  Config
+	options Options
+	regions map[string]*region
+}
+
+var _ cloud.Account = (*Account)(nil)
+
+// region is an account in a region.
+type region struct {
+	name   string
+	api    *ec2.Client
+	limits *limiter
+
+	mu        sync.Mutex
+	enforcers map[string]*plan.Syncer
+}
+
+var (
+	clusterRE = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
+	prefixRE  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	regionRE  = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]+$`)
+)
+
+// NewAccount returns an Account. It calls nobody yet, except that the default
+// chain of credentials reads the SDK's files and environment.
+func NewAccount(ctx context.Context, c Config, o Options) (*Account, error) {
+	c.Prefix = cmp.Or(c.Prefix, "isobar")
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("aws account: %w", err)
+	}
+	a := &Account{config: c, options: o, regions: map[string]*region{}}
+	client := newClient(o)
+	base, err := a.base(ctx, client)
+	if err != nil {
+		return nil, fmt.Errorf("aws account: %w", scrub(c.Credentials, err))
+	}
+	for _, name := range c.Regions {
+		if a.regions[name] != nil {
+			continue
+		}
+		r := &region{name: name, limits: &limiter{}, enforcers: map[string]*plan.Syncer{}}
+		cfg := base.Copy()
+		cfg.Region = name
+		cfg.APIOptions = append(slices.Clone(cfg.APIOptions), r.limits.register)
+		r.api = ec2.NewFromConfig(cfg, func(o *ec2.Options) {
+			if c.Endpoint != "" {
+				o.BaseEndpoint = aws.String(c.Endpoint)
+			}
+		})
+		a.regions[name] = r
+	}
+	return a, nil
+}
+
+func (c Config) check() error {
+	if err := c.Credentials.check(); err != nil {
+		return err
+	}
+	switch {
+	case len(c.Regions) == 0:
+		return errors.New("no region")
+	case !clusterRE.MatchString(c.Cluster):
+		return fmt.Errorf("cluster %q: want 1 to 63 letters, digits, dots, dashes and underscores", c.Cluster)
+	case !prefixRE.MatchString(c.Prefix):
+		return fmt.Errorf("prefix %q: want 1 to 64 letters, digits, dots, dashes and underscores", c.Prefix)
+	case strings.HasPrefix(strings.ToLower(c.Prefix)+"-", "sg-"):
+		return fmt.Errorf("prefix %q: names of security groups may not begin with sg-", c.Prefix)
+	}
+	for _, r := range c.Regions {
+		if !regionRE.MatchString(r) {
+			return fmt.Errorf("region %q: not the name of a region", r)
+		}
+	}
+	for _, e := range []string{c.Endpoint, c.STSEndpoint} {
+		if u, err := url.Parse(e); e != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+			return errors.New("endpoint: want an http or https URL")
+		}
+	}
+	return nil
+}
+
+// base returns the SDK's configuration with credentials.
+func (a *Account) base(ctx context.Context, client *bounded) (aws.Config, error) {
+	c := a.config.Credentials
+	retryer := func() aws.Retryer {
+		return retry.NewStandard(func(o *retry.StandardOptions) {
+			o.MaxAttempts = cmp.Or(a.options.Attempts, 8)
+			o.MaxBackoff = 20 * time.Second
+			// The SDK's own quota of retries would give up in a long throttling.
+			o.RateLimiter = unlimited{}
+		})
+	}
+	cfg := aws.Config{Region: a.config.Regions[0], HTTPClient: client, Retryer: retryer}
+	if c.AccessKeyID != "" {
+		cfg.Credentials = credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.AccessKeySecret, c.SessionToken)
+	} else {
+		loaded, err := config.LoadDefaultConfig(ctx, config.WithRegion(a.config.Regions[0]), config.WithHTTPClient(client), config.WithRetryer(retryer))
+		if err != nil {
+			return cfg, fmt.Errorf("default credentials: %w", err)
+		}
+		cfg.Credentials = loaded.Credentials
+	}
+	if c.RoleARN != "" {
+		api := sts.NewFromConfig(cfg, func(o *sts.Options) {
+			if a.config.STSEndpoint != "" {
+				o.BaseEndpoint = aws.String(a.config.STSEndpoint)
+			}
+		})
+		cfg.Credentials = stscreds.NewAssumeRoleProvider(api, c.RoleARN, func(o *stscreds.AssumeRoleOptions) {
+			o.RoleSessionName = "isobar-" + a.config.Cluster
+			if len(o.RoleSessionName) > 64 {
+				o.RoleSessionName = o.RoleSessionName[:64]
+			}
+			if c.ExternalID != "" {
+				o.ExternalID = aws.String(c.ExternalID)
+			}
+		})
+	}
+	cfg.Credentials = aws.NewCredentialsCache(cfg.Credentials)
+	cfg.APIOptions = []func(*middleware.Stack) error{}
+	return cfg, nil
+}
+
+// unlimited lets every retry pass: their number is bounded by MaxAttempts.
+type unlimited struct{}
+
+func (unlimited) GetToken(context.Context, uint) (func() error, error) {
+	return func() error { return nil }, nil
+}
+func (unlimited) AddTokens(uint) error { return nil }
+
+// scrub takes what is secret out of an error's text.
+func scrub(c Credentials, err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	clean := text
+	for _, s := range []string{c.AccessKeySecret, c.SessionToken, c.ExternalID, c.AccessKeyID} {
+		if s != "" {
+			clean = strings.ReplaceAll(clean, s, "***")
+		}
+	}
+	if clean == text {
+		return err
+	}
+	return &scrubbed{clean, err}
+}
+
+// scrubbed has another text than its cause; callers can still ask what it is.
+type scrubbed struct {
+	text  string
+	cause error
+}
+
+func (s *scrubbed) Error() string        { return s.text }
+func (s *scrubbed) Is(target error) bool { return errors.Is(s.cause, target) }
+
+// bounded is an HTTP client whose answers are not longer than a bound.
+type bounded struct{ http.Client }
+
+// maxAnswer bounds an answer, in bytes; a page of 1,000 security groups with 240
+// rules each is about 60 MB.
+const maxAnswer = 128 << 20
+
+func newClient(o Options) *bounded {
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
+	return &bounded{http.Client{
+		Timeout: 2 * time.Minute,
+		Transport: &http.Transport{
+			Proxy: o.Proxy, DialContext: dialer.DialContext, TLSClientConfig: o.TLS, ForceAttemptHTTP2: true,
+			MaxIdleConnsPerHost: 16, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+			ResponseHeaderTimeout: time.Minute, MaxResponseHeaderBytes: 1 << 20,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// Do sends a request.
+func (b *bounded) Do(r *http.Request) (*http.Response, error) {
+	resp, err := b.Client.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = &limited{resp.Body, maxAnswer}
+	return resp, nil
+}
+
+// limited is a body that fails when it is too long, where a LimitReader would
+// look like an end.
+type limited struct {
+	io.ReadCloser
+	left int64
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	n, err := l.ReadCloser.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return 0, fmt.Errorf("the answer is longer than %d bytes", int64(maxAnswer))
+	}
+	return n, err
+}
+
+// Regions returns the regions of the account, sorted.
+func (a *Account) Regions() []string {
+	var out []string
+	for name := range a.regions {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (a *Account) region(name string) (*region, error) {
+	r := a.regions[name]
+	if r == nil {
+		return nil, fmt.Errorf("region %s: the account does not have it", name)
+	}
+	return r, nil
+}
+
+// Enforcer returns what enforces on the VMs of a VPC. A region that the account
+// does not have gives one whose calls fail.
+func (a *Account) Enforcer(regionName, vpcID string) cloud.Enforcer {
+	r, err := a.region(regionName)
+	if err != nil {
+		r = &region{name: regionName}
+		return plan.NewSyncer("", &Driver{account: a, region: r, vpc: vpcID, err: err})
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.enforcers[vpcID]
+	if s == nil {
+		s = plan.NewSyncer("", a.Driver(regionName, vpcID))
+		r.enforcers[vpcID] = s
+	}
+	return s
+}
+
+// Calls returns how often each API was called in a region, tries counted.
+func (a *Account) Calls(regionName string) map[string]int {
+	out := map[string]int{}
+	if r := a.regions[regionName]; r != nil {
+		r.limits.mu.Lock()
+		defer r.limits.mu.Unlock()
+		for k, n := range r.limits.calls {
+			out[k] = n
+		}
+	}
+	return out
+}

@@ -1,0 +1,305 @@
+package aws
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"isobar.dev/plan"
+	"isobar.dev/policy"
+)
+
+// Apply makes the changes so that a flow which both the old and the new state
+// allow passes at every moment: groups are made and filled, then interfaces
+// move, and only then what is not wanted any more goes. Where a change cannot be
+// made, what depends on it waits for the next time.
+func (d *Driver) Apply(ctx context.Context, changes []plan.Change[Object]) error {
+	if d.err != nil {
+		return d.err
+	}
+	if d.ground == nil {
+		return errors.New("apply: the VPC has not been read")
+	}
+	a := &applier{Driver: d, failed: map[string]error{}, have: map[string]*Group{}}
+	for _, c := range changes {
+		if c.Have != nil && c.Have.NIC != nil || c.Want != nil && c.Want.NIC != nil {
+			a.nics = append(a.nics, c)
+		} else {
+			a.groups = append(a.groups, c)
+		}
+	}
+	a.createGroups(ctx)
+	a.authorizeAll(ctx)
+	a.move(ctx)
+	a.revokeAll(ctx)
+	a.deleteGroups(ctx)
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(a.failed)) {
+		errs = append(errs, &plan.ChangeError{Key: key, Err: scrub(d.account.config.Credentials, a.failed[key])})
+	}
+	return errors.Join(errs...)
+}
+
+// applier is one call of Apply.
+type applier struct {
+	*Driver
+	groups, nics []plan.Change[Object]
+	have         map[string]*Group // what groups that are to stay have now
+	failed       map[string]error  // by key
+}
+
+func (a *applier) fail(key string, err error) {
+	if a.failed[key] == nil {
+		a.failed[key] = err
+	}
+}
+
+func (d *Driver) settle() time.Duration { return cmp.Or(d.account.options.Settle, time.Minute) }
+
+// onGroups calls f, which names groups, again while one that is new is unknown.
+func (d *Driver) onGroups(ctx context.Context, keys []string, f func() error) error {
+	for _, key := range keys {
+		if g := d.ground.groups[key]; g != nil && g.fresh {
+			return eventually(ctx, d.settle(), "InvalidGroup.NotFound", f)
+		}
+	}
+	return f()
+}
+
+func (a *applier) createGroups(ctx context.Context) {
+	for _, c := range a.groups {
+		switch {
+		case c.Want == nil:
+		case c.Have != nil:
+			a.have[c.Key] = c.Have.Group
+		default:
+			have, err := a.createGroup(ctx, c.Key, c.Want.Group)
+			if err != nil {
+				a.fail(c.Key, err)
+				continue
+			}
+			a.have[c.Key] = have
+		}
+	}
+}
+
+// name is the group's name in EC2, where it is unique in the VPC.
+func (d *Driver) name(class string) string {
+	return d.account.config.Prefix + "-" + class + "-" + hash(d.account.config.Cluster)[:6]
+}
+
+// createGroup makes a group, with its tags in the same call, and returns what
+// rules it has then.
+func (a *applier) createGroup(ctx context.Context, key string, want *Group) (*Group, error) {
+	name := a.name(want.Class)
+	out, err := a.region.api.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{
+		GroupName: aws.String(name), VpcId: aws.String(a.vpc), Description: aws.String("Isobar " + string(want.Kind) + " group"),
+		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeSecurityGroup, Tags: []types.Tag{
+			{Key: aws.String(tagCluster), Value: aws.String(a.account.config.Cluster)},
+			{Key: aws.String(tagKind), Value: aws.String(string(want.Kind))},
+			{Key: aws.String(tagClass), Value: aws.String(want.Class)},
+		}}},
+	})
+	if code(err) == "InvalidGroup.Duplicate" {
+		return a.adopt(ctx, key, name, want)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create security group %s: %w", name, err)
+	}
+	a.know(key, aws.ToString(out.GroupId))
+	have := &Group{Kind: want.Kind, Class: want.Class, Egress: []Rule{{Protocol: "-1", From: -1, To: -1, Prefix: all4}}}
+	if slices.ContainsFunc(a.ground.prefixes, isIPv6) {
+		have.Egress = append(have.Egress, Rule{Protocol: "-1", From: -1, To: -1, Prefix: all6})
+	}
+	return have, nil
+}
+
+// know enters a new group into the ground.
+func (a *applier) know(key, id string) {
+	a.ground.exists[id], a.ground.keys[id] = true, key
+	a.ground.groups[key] = &groupFacts{id: id, fresh: true, foreign: map[policy.Direction][]Rule{}}
+}
+
+// adopt finds the group that has our name: made by an earlier try whose answer
+// was lost. One without our tags is another's.
+func (a *applier) adopt(ctx context.Context, key, name string, want *Group) (*Group, error) {
+	var found []types.SecurityGroup
+	err := eventually(ctx, a.settle(), "NotThereYet", func() (err error) {
+		found, err = a.region.groups(ctx, filter("vpc-id", a.vpc), filter("group-name", name))
+		if err == nil && len(found) == 0 {
+			return notThereYet{}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find security group %s: %w", name, err)
+	}
+	tags := tagsOf(found[0].Tags)
+	if tags[tagCluster] != a.account.config.Cluster || tags[tagClass] != want.Class {
+		return nil, fmt.Errorf("create security group %s: %s has the name, and is not ours", name, aws.ToString(found[0].GroupId))
+	}
+	a.know(key, aws.ToString(found[0].GroupId))
+	return a.group(a.ground, key, found[0]), nil
+}
+
+// notThereYet is an answer that will change, with a code like EC2's.
+type notThereYet struct{}
+
+func (notThereYet) Error() string     { return "it exists, and is not listed yet" }
+func (notThereYet) ErrorCode() string { return "NotThereYet" }
+
+// ErrorMessage and ErrorFault are what smithy.APIError has besides.
+func (n notThereYet) ErrorMessage() string { return n.Error() }
+
+// authorizeAll adds the rules that groups lack. A new group, which nobody has
+// yet, also loses the rules that EC2 gave it.
+func (a *applier) authorizeAll(ctx context.Context) {
+	for _, c := range a.groups {
+		have := a.have[c.Key]
+		if c.Want == nil || have == nil {
+			continue
+		}
+		for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
+			if err := a.fillGroup(ctx, c.Key, have, c.Want.Group, dir, c.Have == nil); err != nil {
+				a.fail(c.Key, err)
+				break
+			}
+		}
+	}
+}
+
+func (a *applier) fillGroup(ctx context.Context, key string, have, want *Group, dir policy.Direction, isNew bool) error {
+	add, stale := a.delta(have, want, dir)
+	if len(add) > 0 && !isNew {
+		first := a.makeRoom(have, want, dir, add, stale)
+		if err := a.revoke(ctx, key, dir, first); err != nil {
+			return err
+		}
+		a.setRules(key, dir, minus(have.rules(dir), first))
+	}
+	if err := a.authorize(ctx, key, dir, add); err != nil {
+		return err
+	}
+	if isNew {
+		return a.revoke(ctx, key, dir, stale)
+	}
+	return nil
+}
+
+// setRules notes what rules a group has in one direction.
+func (a *applier) setRules(key string, dir policy.Direction, rules []Rule) {
+	g := *a.have[key]
+	if dir == policy.Egress {
+		g.Egress = rules
+	} else {
+		g.Ingress = rules
+	}
+	a.have[key] = &g
+}
+
+// makeRoom returns the rules that must go before others can come, because both
+// together are over the quota: those that share no flow with any wanted rule if
+// that is enough, and else all that are stale. In that last case alone can a
+// flow break that both states allow.
+func (a *applier) makeRoom(have, want *Group, dir policy.Direction, add, stale []Rule) []Rule {
+	most := a.account.config.Quotas.orDefaults().RulesPerGroup
+	fits := func(gone []Rule) bool {
+		v4, v6 := weight(slices.Concat(minus(have.rules(dir), gone), a.foreign(want.Class, dir), add))
+		return v4 <= most && v6 <= most
+	}
+	if fits(nil) {
+		return nil
+	}
+	var apart []Rule
+	for _, r := range stale {
+		if !slices.ContainsFunc(want.rules(dir), r.overlaps) {
+			apart = append(apart, r)
+		}
+	}
+	if fits(apart) {
+		return apart
+	}
+	return stale
+}
+
+// revokeAll takes the rules that are not wanted, from groups whose new rules
+// are in force: also those that name a group whose members are all there.
+func (a *applier) revokeAll(ctx context.Context) {
+	missing := map[string]string{} // groups that an interface should have and has not
+	for _, c := range a.nics {
+		if a.failed[c.Key] != nil && c.Want != nil {
+			for _, key := range c.Want.NIC.Groups {
+				missing[key] = c.Key
+			}
+		}
+	}
+	for _, c := range a.groups {
+		have := a.have[c.Key]
+		if c.Want == nil || c.Have == nil || have == nil || a.failed[c.Key] != nil {
+			continue
+		}
+		for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
+			_, stale := a.delta(have, c.Want.Group, dir)
+			if len(stale) == 0 {
+				continue
+			}
+			for _, r := range c.Want.Group.rules(dir) {
+				if nic := missing[r.Group]; r.Group != "" && nic != "" {
+					a.fail(c.Key, fmt.Errorf("revoke %v: waits for %s, which does not carry %s yet", dir, nic, r.Group))
+				}
+			}
+			if a.failed[c.Key] != nil {
+				break
+			}
+			if err := a.revoke(ctx, c.Key, dir, stale); err != nil {
+				a.fail(c.Key, err)
+				break
+			}
+		}
+	}
+}
+
+// deleteGroups deletes groups: those with rules first, since rules name the others.
+func (a *applier) deleteGroups(ctx context.Context) {
+	for _, kind := range []bool{false, true} {
+		for _, c := range a.groups {
+			if c.Want != nil || (c.Have.Group.Kind == Membership) != kind {
+				continue
+			}
+			if err := a.deleteGroup(ctx, c.Key); err != nil {
+				a.fail(c.Key, err)
+			}
+		}
+	}
+}
+
+func (a *applier) deleteGroup(ctx context.Context, key string) error {
+	g := a.ground.groups[key]
+	if g == nil {
+		return nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(a.ground.nics)) {
+		if slices.Contains(a.ground.nics[id].ours, key) {
+			return fmt.Errorf("delete security group %s: %s still has it", g.id, id)
+		}
+	}
+	err := eventually(ctx, a.settle()/10, "DependencyViolation", func() error {
+		_, err := a.region.api.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: aws.String(g.id)})
+		return err
+	})
+	if err != nil && code(err) != "InvalidGroup.NotFound" {
+		return fmt.Errorf("delete security group %s: %w", g.id, err)
+	}
+	delete(a.ground.groups, key)
+	delete(a.ground.keys, g.id)
+	delete(a.ground.exists, g.id)
+	return nil
+}

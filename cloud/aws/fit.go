@@ -1,0 +1,181 @@
+package aws
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"isobar.dev/policy"
+	"isobar.dev/policy/flat"
+)
+
+// enforce returns the security groups of a class.
+func (l *lowering) enforce(c *class) []*Group {
+	room := l.Quotas.GroupsPerNIC
+	for _, nic := range c.nics {
+		room = min(room, l.Quotas.GroupsPerNIC-len(l.joined[nic]))
+	}
+	room = max(room, 1)
+	in, out := l.fit(c, policy.Ingress, room), l.fit(c, policy.Egress, room)
+	groups := make([]*Group, max(len(in), len(out), 1))
+	for i := range groups {
+		g := &Group{Kind: Enforcement, Class: "e-" + c.id}
+		if i > 0 {
+			g.Class += fmt.Sprintf("-%d", i+1)
+		}
+		if i < len(in) {
+			g.Ingress = in[i]
+		}
+		if i < len(out) {
+			g.Egress = out[i]
+		}
+		groups[i] = g
+	}
+	return groups
+}
+
+// attempt is one way to lower a direction of a class.
+type attempt struct {
+	chunks   [][]Rule
+	rules    []Rule
+	refusals []policy.Refusal
+}
+
+// fit lowers one direction of a class so that it fits into room groups. Where it
+// does not, Allow rules are left out, as few as will do, those that are
+// evaluated last first; and if that is not enough, what no rule decides is
+// dropped too. No Drop is ever lost.
+func (l *lowering) fit(c *class, d policy.Direction, room int) [][]Rule {
+	full := l.try(c, d, nil, false)
+	if len(full.chunks) <= room {
+		l.addRefusals(c, full.refusals)
+		return full.chunks
+	}
+	allows := c.allows(l.f, d)
+	without := func(n int) map[string]bool {
+		out := map[string]bool{}
+		for _, key := range allows[len(allows)-n:] {
+			out[key] = true
+		}
+		return out
+	}
+	for _, denies := range []bool{false, true} {
+		// More rules left out seldom need more room, so a search by halves is good
+		// enough; what it finds is checked.
+		n := sort.Search(len(allows)+1, func(n int) bool { return len(l.try(c, d, without(n), denies).chunks) <= room })
+		if n > len(allows) {
+			continue
+		}
+		a := l.try(c, d, without(n), denies)
+		l.addRefusals(c, a.refusals)
+		l.addRefusals(c, l.overQuota(c, d, full.rules, room, without(n), denies))
+		return a.chunks
+	}
+	return nil // not reached: without any Allow there is no rule
+}
+
+// try lowers one direction without some Allow rules.
+func (l *lowering) try(c *class, d policy.Direction, without map[string]bool, denies bool) attempt {
+	var a attempt
+	var allowed flat.Allowed
+	for i, p := range c.parts {
+		in := p.in
+		if d == policy.Egress {
+			in = p.out
+		}
+		in.Without, in.Denies = without, in.Denies || denies
+		one, refusals := l.f.Flatten(in)
+		a.refusals = append(a.refusals, refusals...)
+		if i == 0 {
+			allowed = one
+		} else {
+			allowed = allowed.Intersect(one)
+		}
+	}
+	var lost bool
+	a.rules, lost = write(allowed, l.members)
+	if lost {
+		a.refusals = append(a.refusals, l.lostProtocols(c, d)...)
+	}
+	a.chunks = fill(a.rules, l.Quotas.RulesPerGroup)
+	return a
+}
+
+// keys returns the Keys of the rules of one direction, in order.
+func (c *class) keys(d policy.Direction) []string {
+	var out []string
+	for _, p := range c.parts {
+		if d == policy.Egress {
+			out = append(out, p.out.Rules...)
+		} else {
+			out = append(out, p.in.Rules...)
+		}
+	}
+	return out
+}
+
+// allows returns the Keys of the Allow rules of one direction, in order.
+func (c *class) allows(f *flat.Flattener, d policy.Direction) []string {
+	var out []string
+	for _, key := range c.keys(d) {
+		if r := f.Rule(key); r != nil && r.Action == policy.Allow && !slices.Contains(out, key) {
+			out = append(out, key)
+		}
+	}
+	slices.SortFunc(out, func(a, b string) int { return f.Rule(a).Compare(f.Rule(b)) })
+	return out
+}
+
+// overQuota says what is left out, and why.
+func (l *lowering) overQuota(c *class, d policy.Direction, rules []Rule, room int, without map[string]bool, denies bool) []policy.Refusal {
+	v4, v6 := weight(rules)
+	need, limit := max(v4, v6), room*l.Quotas.RulesPerGroup
+	text := fmt.Sprintf("%v needs %d rules", d, need)
+	if len(rules) >= tooMany {
+		text = fmt.Sprintf("%v needs %d rules or more", d, need)
+	}
+	text += fmt.Sprintf(" and %d fit", limit)
+	var out []policy.Refusal
+	for _, key := range c.keys(d) {
+		r := l.f.Rule(key)
+		if r == nil || !without[key] && (!denies || r.Action == policy.Allow) {
+			continue
+		}
+		what := "the rule is left out; name fewer peers or ports"
+		if !without[key] {
+			what = "what no rule decides is dropped, since all but what the rules drop cannot be written"
+		}
+		out = append(out, policy.Refusal{Policy: r.Policy, Rule: key, Reason: policy.RefusedQuota, Message: text + ": " + what, Limit: limit, Need: need})
+	}
+	return out
+}
+
+// lostProtocols refuses, in the name of the rules that are to blame, the
+// protocols that cannot be named one by one.
+func (l *lowering) lostProtocols(c *class, d policy.Direction) []policy.Refusal {
+	var out, all []policy.Refusal
+	for _, key := range c.keys(d) {
+		r := l.f.Rule(key)
+		if r == nil {
+			continue
+		}
+		x := policy.Refusal{Policy: r.Policy, Rule: key, Reason: policy.RefusedProtocol,
+			Message: "what is not all protocols is written as TCP, UDP, SCTP and ICMP: the others are dropped"}
+		all = append(all, x)
+		partial := !slices.ContainsFunc(r.Traffic, func(t policy.Traffic) bool { return t.Protocol == policy.AnyProtocol })
+		if partial && r.Action != policy.Allow {
+			out = append(out, x)
+		}
+	}
+	if len(out) == 0 {
+		return all
+	}
+	return out
+}
+
+func (l *lowering) addRefusals(c *class, refusals []policy.Refusal) {
+	for _, r := range refusals {
+		r.Workloads = c.workloads
+		l.refusals = append(l.refusals, l.refuse(r))
+	}
+}

@@ -1,0 +1,371 @@
+package aws
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"isobar.dev/plan"
+	"isobar.dev/policy"
+	"isobar.dev/policy/flat"
+)
+
+// Quotas are the limits of an account in a region. A zero field has EC2's default.
+type Quotas struct {
+	RulesPerGroup   int // 60, in each direction and each family
+	GroupsPerNIC    int // 5
+	GroupsPerRegion int // 2,500, of which every VPC may use all
+}
+
+func (q Quotas) orDefaults() Quotas {
+	return Quotas{cmp.Or(q.RulesPerGroup, 60), cmp.Or(q.GroupsPerNIC, 5), cmp.Or(q.GroupsPerRegion, 2500)}
+}
+
+// Place is what lowering knows of a VPC. The zero value knows nothing, and is
+// ready to use.
+type Place struct {
+	Quotas   Quotas
+	Prefixes []netip.Prefix // of the VPC; none means not known
+	// Own is how many groups of its own each network interface has, by ID; 1 for
+	// one that is not in it.
+	Own map[string]int
+	// Foreign is how many security groups of the region are not ours.
+	Foreign int
+	// ManyPeers is from how many prefixes on a group of peers gets a membership
+	// group; 0 means 9. Below, a change of members costs one call for each class
+	// that names them; above, one call for each member, and one rule whatever
+	// their number.
+	ManyPeers int
+}
+
+// Lower returns the Objects that enforce rs in a VPC, and what they cannot.
+// What it returns depends on its arguments alone.
+func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
+	p.Quotas, p.ManyPeers = p.Quotas.orDefaults(), cmp.Or(p.ManyPeers, 9)
+	l := newLowering(p, rs)
+	l.chooseMembers()
+	objects := l.objects()
+	if over := groupsOf(objects) - l.room(); over > 0 {
+		// Without membership groups there are fewer, and maybe rules enough.
+		l.members, l.refusals = nil, slices.Clone(l.unplaced)
+		l.joined = map[string][]string{}
+		objects = l.objects()
+	}
+	return objects, plan.SortRefusals(l.refusals)
+}
+
+// lowering is one call of Lower.
+type lowering struct {
+	Place
+	rs       policy.Ruleset
+	f        *flat.Flattener
+	network  string
+	classes  []*class
+	classOf  map[string]*class // by network interface
+	members  []*membership
+	joined   map[string][]string // Classes of the memberships of each interface
+	unplaced []policy.Refusal    // of workloads without an interface
+	refusals []policy.Refusal
+}
+
+// class is all network interfaces that are under the same policy.
+type class struct {
+	id        string
+	parts     []part // more than one where several workloads have one interface
+	workloads []string
+	nics      []string
+	groups    []string // keys of its enforcement groups
+}
+
+// part is what one workload brings to a class: a flow passes if all parts allow it.
+type part struct{ in, out flat.Input }
+
+func newLowering(p Place, rs policy.Ruleset) *lowering {
+	l := &lowering{Place: p, rs: rs, classOf: map[string]*class{}, joined: map[string][]string{}}
+	if len(rs.Workloads) > 0 {
+		l.network = rs.Workloads[0].Workload.Network
+	}
+	l.f = flat.New(rs, flat.Options{Network: l.network, Prefixes: p.Prefixes, WholeSCTP: true})
+	l.classify()
+	return l
+}
+
+func hash(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:8])
+}
+
+// classify finds the classes of all interfaces.
+func (l *lowering) classify() {
+	complete := map[string]int{} // how many rules each policy has here
+	for i := range l.rs.Rules {
+		complete[l.rs.Rules[i].Policy]++
+	}
+	type entry struct {
+		id, workload string
+		part         part
+	}
+	byNIC := map[string][]entry{}
+	for _, e := range l.rs.Workloads {
+		if !isEnforced(e) {
+			continue
+		}
+		if len(e.Workload.Interfaces) == 0 {
+			l.unplaced = append(l.unplaced, l.refuse(policy.Refusal{Workloads: []string{e.Workload.ID}, Reason: policy.RefusedIsolation,
+				Message: "the VM has no network interface that is known, so nothing can be attached"}))
+			continue
+		}
+		in := part{flat.InputOf(e, policy.Ingress), flat.InputOf(e, policy.Egress)}
+		for _, n := range e.Workload.Interfaces {
+			byNIC[n.ID] = append(byNIC[n.ID], entry{l.identity(e, complete), e.Workload.ID, in})
+		}
+	}
+	byID := map[string]*class{}
+	for _, nic := range slices.Sorted(maps.Keys(byNIC)) {
+		entries := byNIC[nic]
+		slices.SortFunc(entries, func(a, b entry) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.workload, b.workload)) })
+		var ids []string
+		var parts []part
+		for _, e := range entries {
+			if n := len(ids); n == 0 || ids[n-1] != e.id {
+				ids, parts = append(ids, e.id), append(parts, e.part)
+			}
+		}
+		id := ids[0]
+		if len(ids) > 1 {
+			id = hash(ids...)
+		}
+		c := byID[id]
+		if c == nil {
+			c = &class{id: id, parts: parts}
+			byID[id] = c
+		}
+		c.nics = append(c.nics, nic)
+		for _, e := range entries {
+			c.workloads = append(c.workloads, e.workload)
+		}
+		l.classOf[nic] = c
+	}
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		c := byID[id]
+		slices.Sort(c.workloads)
+		c.workloads = slices.Compact(c.workloads)
+		l.classes = append(l.classes, c)
+	}
+	l.refusals = slices.Clone(l.unplaced)
+}
+
+// isEnforced says whether any policy has a say about e. The interfaces of the
+// others keep their own groups.
+func isEnforced(e policy.Enforced) bool {
+	return len(e.Ingress)+len(e.Egress) > 0 || e.IsolatedIngress != "" || e.IsolatedEgress != "" || e.DeniesIngress || e.DeniesEgress
+}
+
+// identity names the policies that e is under. It stays when a policy's rules
+// change, as long as all of them apply, and when members of groups do: then a
+// class keeps its security group, and no interface has to change.
+func (l *lowering) identity(e policy.Enforced, complete map[string]int) string {
+	byPolicy := map[string][]string{}
+	named := false
+	for _, key := range slices.Concat(e.Ingress, e.Egress) {
+		r := l.f.Rule(key)
+		if r == nil {
+			continue
+		}
+		byPolicy[r.Policy] = append(byPolicy[r.Policy], key)
+		named = named || r.Direction == policy.Ingress && slices.ContainsFunc(r.Traffic, func(t policy.Traffic) bool { return t.PortName != "" })
+	}
+	parts := []string{fmt.Sprint(e.IsolatedIngress != "", e.IsolatedEgress != "", e.DeniesIngress, e.DeniesEgress)}
+	for _, id := range slices.Sorted(maps.Keys(byPolicy)) {
+		parts = append(parts, id)
+		if keys := byPolicy[id]; len(keys) != complete[id] {
+			parts = append(parts, strings.Join(keys, " "))
+		}
+	}
+	if named {
+		parts = append(parts, fmt.Sprint(e.Workload.Ports))
+	}
+	return hash(parts...)
+}
+
+func (l *lowering) refuse(r policy.Refusal) policy.Refusal {
+	r.Target = l.rs.Target
+	return r
+}
+
+// membership is a security group that stands for members of a group of peers.
+type membership struct {
+	class string
+	peers string   // Key of the Members
+	addrs flat.Set // of the interfaces that carry it
+	nics  []string
+}
+
+// chooseMembers decides which groups of peers get a security group, and which
+// interfaces carry it: the larger first, while they have a place for it. Those
+// that have none are written as addresses.
+func (l *lowering) chooseMembers() {
+	type candidate struct {
+		key   string
+		nics  map[string][]netip.Addr
+		count int
+	}
+	var list []candidate
+	for _, key := range l.allowedPeers() {
+		c := candidate{key: key, nics: l.interfaces(key)}
+		if c.count = countPrefixes(c.nics); c.count >= l.ManyPeers {
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b candidate) int {
+		// By order of magnitude, so that one more member seldom changes the choice.
+		return cmp.Or(cmp.Compare(bits.Len(uint(b.count)), bits.Len(uint(a.count))), cmp.Compare(a.key, b.key))
+	})
+	for _, c := range list {
+		class := "m-" + hash(c.key)
+		carry := map[string][]netip.Addr{}
+		for nic, addrs := range c.nics {
+			if l.slots(nic) > 0 {
+				carry[nic] = addrs
+			}
+		}
+		if countPrefixes(carry) < l.ManyPeers {
+			continue
+		}
+		m := &membership{class: class, peers: c.key, nics: slices.Sorted(maps.Keys(carry))}
+		for _, nic := range m.nics {
+			m.addrs = m.addrs.Union(flat.SetOfAddrs(carry[nic]...))
+			l.joined[nic] = append(l.joined[nic], class)
+		}
+		l.members = append(l.members, m)
+	}
+}
+
+func countPrefixes(nics map[string][]netip.Addr) int {
+	var all []netip.Addr
+	for _, addrs := range nics {
+		all = append(all, addrs...)
+	}
+	return len(flat.SetOfAddrs(all...).Prefixes())
+}
+
+// slots is how many more groups an interface may have.
+func (l *lowering) slots(nic string) int {
+	own := 1 // for the enforcement group
+	if l.classOf[nic] == nil {
+		if n, ok := l.Own[nic]; ok {
+			own = max(n, 1)
+		}
+	}
+	return l.Quotas.GroupsPerNIC - own - len(l.joined[nic])
+}
+
+// allowedPeers returns the Keys of the groups that Allow and Pass rules name.
+func (l *lowering) allowedPeers() []string {
+	keys := map[string]bool{}
+	for i := range l.rs.Rules {
+		if r := &l.rs.Rules[i]; r.Action == policy.Allow || r.Action == policy.Pass {
+			for _, key := range r.Groups {
+				keys[key] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(keys))
+}
+
+// interfaces returns the interfaces in this VPC of the members of a group, with
+// the addresses by which EC2 knows them as carriers of a security group.
+func (l *lowering) interfaces(key string) map[string][]netip.Addr {
+	out := map[string][]netip.Addr{}
+	i, ok := slices.BinarySearchFunc(l.rs.Groups, key, func(m policy.Members, key string) int { return cmp.Compare(m.Key, key) })
+	if !ok {
+		return out
+	}
+	for _, w := range l.rs.Groups[i].Workloads {
+		if w.Network != l.network || w.Kind != policy.KindExternal {
+			continue
+		}
+		for _, n := range w.Interfaces {
+			for _, a := range n.Addrs {
+				if l.isLocal(a) && slices.Contains(w.Addrs, a) {
+					out[n.ID] = append(out[n.ID], a)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// isLocal says whether a is an address of the VPC, rather than a public one
+// that the Internet gateway translates.
+func (l *lowering) isLocal(a netip.Addr) bool {
+	if len(l.Prefixes) > 0 {
+		return l.f.Local().Has(a)
+	}
+	return a.IsPrivate() || a.Is6()
+}
+
+// room is how many groups are left for us.
+func (l *lowering) room() int { return max(l.Quotas.GroupsPerRegion-l.Foreign, 1) }
+
+func groupsOf(objects map[string]Object) int {
+	n := 0
+	for _, o := range objects {
+		if o.Group != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// closed is the class of those for which no group is left: nothing passes.
+const closed = "closed"
+
+// objects lowers every class and attaches the groups.
+func (l *lowering) objects() map[string]Object {
+	out := map[string]Object{}
+	used := map[string]bool{}
+	for _, c := range l.classes {
+		groups := l.enforce(c)
+		if l.members == nil && groupsOf(out)+len(groups) > l.room()-1 && len(l.classes) > 1 {
+			l.refusals = append(l.refusals, l.refuse(policy.Refusal{Workloads: c.workloads, Reason: policy.RefusedQuota,
+				Message: "no security group is left in the region: nothing passes", Limit: l.Quotas.GroupsPerRegion, Need: l.Quotas.GroupsPerRegion + 1}))
+			groups = []*Group{{Kind: Enforcement, Class: closed}}
+		}
+		c.groups = nil
+		for _, g := range groups {
+			key := GroupKey(g.Class)
+			out[key] = Object{Group: g}
+			c.groups = append(c.groups, key)
+			for _, r := range slices.Concat(g.Ingress, g.Egress) {
+				used[r.Group] = true
+			}
+		}
+	}
+	attached := map[string][]string{}
+	for nic, c := range l.classOf {
+		attached[nic] = slices.Clone(c.groups)
+	}
+	for _, m := range l.members {
+		key := GroupKey(m.class)
+		if !used[key] {
+			continue
+		}
+		out[key] = Object{Group: &Group{Kind: Membership, Class: m.class}}
+		for _, nic := range m.nics {
+			attached[nic] = append(attached[nic], key)
+		}
+	}
+	for nic, groups := range attached {
+		slices.Sort(groups)
+		enforced := l.classOf[nic] != nil
+		out[NICKey(nic)] = Object{NIC: &NIC{Groups: groups, Own: !enforced, Kept: enforced}}
+	}
+	return out
+}

@@ -1,0 +1,312 @@
+package aws
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+)
+
+// mover is one interface on its way.
+type mover struct {
+	key, id string
+	facts   *nicFacts
+	want    *NIC // nil when it gets its own groups back
+	keep    []string
+	final   []string // IDs
+	now     []string // IDs
+	join    []string // keys of memberships that it does not have yet
+	leave   []string // keys of memberships that it will not have
+	swaps   bool     // more changes than memberships
+	fails   bool
+}
+
+// move gives the interfaces their groups, in three steps, of which most need
+// one: memberships first, since rules of the groups that others move to may name
+// them; then the groups that enforce; and memberships that rules of the groups
+// that others moved from may have named go last.
+func (a *applier) move(ctx context.Context) {
+	movers := a.movers()
+	joined, left := a.named(movers)
+	most := a.account.config.Quotas.orDefaults().GroupsPerNIC
+	needs := func(keys []string, in map[string]bool) bool {
+		return slices.ContainsFunc(keys, func(k string) bool { return in[k] })
+	}
+	for _, m := range movers {
+		first := union(m.now, a.ids(m.join))
+		if m.swaps && !needs(m.join, joined) || len(first) > most || m.now == nil {
+			continue
+		}
+		a.modify(ctx, m, first)
+	}
+	a.remember(ctx, movers)
+	for _, m := range movers {
+		second := m.final
+		if stay := union(m.final, a.ids(m.leave)); needs(m.leave, left) && len(stay) <= most {
+			second = stay
+		}
+		a.modify(ctx, m, second)
+	}
+	for _, m := range movers {
+		a.modify(ctx, m, m.final)
+	}
+	a.forget(ctx, movers)
+	for _, m := range movers {
+		if !m.fails {
+			a.settleNIC(m)
+		}
+	}
+}
+
+// movers returns the interfaces that change, those that only join or leave
+// memberships first.
+func (a *applier) movers() []*mover {
+	var out []*mover
+	for _, c := range a.nics {
+		m := &mover{key: c.Key, id: strings.TrimPrefix(c.Key, "nic/"), facts: a.ground.nics[strings.TrimPrefix(c.Key, "nic/")]}
+		if m.facts == nil {
+			m.facts = &nicFacts{}
+		}
+		if c.Want != nil {
+			m.want = c.Want.NIC
+		}
+		if err := a.prepare(m); err != nil {
+			a.fail(m.key, err)
+			continue
+		}
+		out = append(out, m)
+	}
+	slices.SortStableFunc(out, func(x, y *mover) int {
+		rank := func(m *mover) int {
+			if m.swaps {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Compare(rank(x), rank(y))
+	})
+	return out
+}
+
+// prepare finds what groups m is to have.
+func (a *applier) prepare(m *mover) error {
+	f := m.facts
+	if f.kept && f.owner != "" && f.owner != a.account.config.Cluster {
+		return fmt.Errorf("the cluster %q enforces on it", f.owner)
+	}
+	m.now = union(f.own, a.ids(f.ours))
+	var wanted []string
+	if m.want != nil {
+		wanted = m.want.Groups
+	}
+	for _, key := range wanted {
+		if a.failed[key] != nil || a.ground.groups[key] == nil {
+			return fmt.Errorf("waits for %s", key)
+		}
+	}
+	if m.want != nil && m.want.Kept {
+		m.final = a.ids(wanted)
+		m.keep = union(f.originals, f.own)
+		m.keep = slices.DeleteFunc(m.keep, func(id string) bool { return !a.ground.exists[id] })
+	} else {
+		m.final = union(a.ground.ownOf(f), a.ids(wanted))
+	}
+	for _, key := range wanted {
+		if !slices.Contains(f.ours, key) && a.isMembership(key) {
+			m.join = append(m.join, key)
+		}
+	}
+	for _, key := range f.ours {
+		if !slices.Contains(wanted, key) && a.isMembership(key) {
+			m.leave = append(m.leave, key)
+		}
+	}
+	m.swaps = !slices.Equal(union(m.now, a.ids(m.join)), union(m.final, a.ids(m.leave)))
+	return nil
+}
+
+// isMembership says whether the group of that key has no rules of its own.
+func (a *applier) isMembership(key string) bool { return strings.HasPrefix(key, GroupKey("m-")) }
+
+// named returns the memberships that rules name of groups which interfaces move
+// to, and of those which they move from.
+func (a *applier) named(movers []*mover) (joined, left map[string]bool) {
+	joined, left = map[string]bool{}, map[string]bool{}
+	rules := map[string][]Rule{} // of groups as they are wanted
+	old := map[string][]Rule{}
+	for _, c := range a.groups {
+		if c.Want != nil {
+			rules[c.Key] = slices.Concat(c.Want.Group.Ingress, c.Want.Group.Egress)
+		}
+		if c.Have != nil {
+			old[c.Key] = slices.Concat(c.Have.Group.Ingress, c.Have.Group.Egress)
+		}
+	}
+	unknown := false // a group that does not change has rules that are not told
+	for _, m := range movers {
+		var wanted []string
+		if m.want != nil {
+			wanted = m.want.Groups
+		}
+		for _, key := range wanted {
+			if !slices.Contains(m.facts.ours, key) {
+				for _, p := range peersOf(rules[key]) {
+					joined[p] = true
+				}
+				unknown = unknown || rules[key] == nil && !a.isMembership(key)
+			}
+		}
+		for _, key := range m.facts.ours {
+			if !slices.Contains(wanted, key) {
+				for _, p := range peersOf(old[key]) {
+					left[p] = true
+				}
+				unknown = unknown || old[key] == nil && !a.isMembership(key)
+			}
+		}
+	}
+	if unknown {
+		for _, m := range movers {
+			for _, key := range slices.Concat(m.join, m.leave) {
+				joined[key], left[key] = true, true
+			}
+		}
+	}
+	return joined, left
+}
+
+// ids returns the IDs of groups of ours, sorted.
+func (a *applier) ids(keys []string) []string {
+	var out []string
+	for _, key := range keys {
+		if g := a.ground.groups[key]; g != nil {
+			out = append(out, g.id)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func union(a, b []string) []string {
+	out := slices.Concat(a, b)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// modify gives m these groups, if it has others.
+func (a *applier) modify(ctx context.Context, m *mover, groups []string) {
+	if m.fails || slices.Equal(m.now, groups) {
+		return
+	}
+	var wanted []string
+	if m.want != nil {
+		wanted = m.want.Groups
+	}
+	err := a.onGroups(ctx, wanted, func() error {
+		_, err := a.region.api.ModifyNetworkInterfaceAttribute(ctx, &ec2.ModifyNetworkInterfaceAttributeInput{NetworkInterfaceId: aws.String(m.id), Groups: groups})
+		return err
+	})
+	// An interface that has gone needs no policy: its VM has gone with it.
+	if err != nil && code(err) != "InvalidNetworkInterfaceID.NotFound" {
+		m.fails = true
+		a.fail(m.key, fmt.Errorf("set the groups of %s: %w", m.id, err))
+		return
+	}
+	m.now = groups
+}
+
+// maxTagged is how many resources EC2 tags in one call.
+const maxTagged = 500
+
+// remember writes the own groups of interfaces into their tags before they lose
+// them. Interfaces that had the same groups share a call.
+func (a *applier) remember(ctx context.Context, movers []*mover) {
+	byTags := map[string][]*mover{}
+	var order []string
+	for _, m := range movers {
+		if m.fails || m.want == nil || !m.want.Kept || m.facts.kept && m.facts.owner == a.account.config.Cluster && slices.Equal(m.keep, m.facts.originals) {
+			continue
+		}
+		id := strings.Join(m.keep, " ")
+		if byTags[id] == nil {
+			order = append(order, id)
+		}
+		byTags[id] = append(byTags[id], m)
+	}
+	for _, id := range order {
+		for chunk := range slices.Chunk(byTags[id], maxTagged) {
+			a.tag(ctx, chunk, func(ids []string) error {
+				_, err := a.region.api.CreateTags(ctx, &ec2.CreateTagsInput{Resources: ids, Tags: a.originalTags(chunk[0].keep)})
+				return err
+			})
+		}
+	}
+}
+
+// forget takes the tags from interfaces that have their own groups again.
+func (a *applier) forget(ctx context.Context, movers []*mover) {
+	var list []*mover
+	for _, m := range movers {
+		if !m.fails && m.facts.kept && (m.want == nil || !m.want.Kept) {
+			list = append(list, m)
+		}
+	}
+	var tags []types.Tag
+	for _, key := range []string{tagCluster, tagOriginals, tagOriginals + "-2", tagOriginals + "-3"} {
+		tags = append(tags, types.Tag{Key: aws.String(key)})
+	}
+	for chunk := range slices.Chunk(list, maxTagged) {
+		a.tag(ctx, chunk, func(ids []string) error {
+			_, err := a.region.api.DeleteTags(ctx, &ec2.DeleteTagsInput{Resources: ids, Tags: tags})
+			return err
+		})
+	}
+}
+
+// tag calls f for all interfaces at once and, if one of them has gone, for each.
+func (a *applier) tag(ctx context.Context, movers []*mover, f func(ids []string) error) {
+	var ids []string
+	for _, m := range movers {
+		ids = append(ids, m.id)
+	}
+	err := f(ids)
+	if code(err) != "InvalidNetworkInterfaceID.NotFound" {
+		for _, m := range movers {
+			if err != nil {
+				m.fails = true
+				a.fail(m.key, fmt.Errorf("tag %s: %w", m.id, err))
+			}
+		}
+		return
+	}
+	for _, m := range movers {
+		if err := f([]string{m.id}); err != nil && code(err) != "InvalidNetworkInterfaceID.NotFound" {
+			m.fails = true
+			a.fail(m.key, fmt.Errorf("tag %s: %w", m.id, err))
+		}
+	}
+}
+
+// settleNIC notes what m has now.
+func (a *applier) settleNIC(m *mover) {
+	f := *m.facts
+	f.ours, f.own = nil, nil
+	for _, id := range m.now {
+		if key, ours := a.ground.keys[id]; ours {
+			f.ours = append(f.ours, key)
+		} else {
+			f.own = append(f.own, id)
+		}
+	}
+	slices.Sort(f.ours)
+	f.originals, f.kept, f.owner = nil, false, ""
+	if m.want != nil && m.want.Kept {
+		f.originals, f.kept, f.owner = m.keep, true, a.account.config.Cluster
+	}
+	a.ground.nics[m.id] = &f
+}

@@ -1,0 +1,300 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"isobar.dev/plan"
+	"isobar.dev/policy"
+)
+
+// The tags by which we know what is ours. Names never count.
+const (
+	tagCluster   = "isobar.dev/cluster"   // the owner
+	tagKind      = "isobar.dev/kind"      // of a group
+	tagClass     = "isobar.dev/class"     // of a group
+	tagOriginals = "isobar.dev/originals" // of an interface: its own groups, without "sg-", with spaces between; more in -2 and -3
+)
+
+// perTag is how many groups one tag's value of 256 characters holds.
+const perTag = 12
+
+// ground is what Read found in a VPC, kept up to date by what Apply writes.
+type ground struct {
+	prefixes     []netip.Prefix
+	defaultGroup string
+	exists       map[string]bool // IDs of all groups in the VPC
+	groups       map[string]*groupFacts
+	keys         map[string]string // of our groups, by ID
+	nics         map[string]*nicFacts
+	regionGroups int // groups of the VPC that are not ours
+	notes        []plan.Note
+}
+
+// groupFacts is a group of ours.
+type groupFacts struct {
+	id      string
+	foreign map[policy.Direction][]Rule // rules without our mark
+	fresh   bool                        // made by this process: EC2 may not know it everywhere
+}
+
+// nicFacts is an interface of an instance.
+type nicFacts struct {
+	ours      []string // keys, sorted
+	own       []string // IDs of other groups, sorted
+	originals []string // IDs that the tags remember, sorted
+	kept      bool     // the tags are there
+	owner     string   // the cluster of the tags
+}
+
+// mark is the description of our rules.
+func (d *Driver) mark() string { return "isobar.dev/cluster=" + d.account.config.Cluster }
+
+// Read returns our Objects in the VPC.
+func (d *Driver) Read(ctx context.Context) (map[string]Object, error) {
+	d.ground = nil
+	objects, g, err := d.read(ctx)
+	if err != nil {
+		return nil, scrub(d.account.config.Credentials, err)
+	}
+	d.ground = g
+	return objects, nil
+}
+
+func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
+	if d.err != nil {
+		return nil, nil, d.err
+	}
+	g := &ground{exists: map[string]bool{}, groups: map[string]*groupFacts{}, keys: map[string]string{}, nics: map[string]*nicFacts{}}
+	vpcs, err := d.region.vpcs(ctx, filter("vpc-id", d.vpc))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(vpcs) != 1 {
+		return nil, nil, fmt.Errorf("region %s: VPC %s: not found", d.region.name, d.vpc)
+	}
+	g.prefixes = prefixesOf(vpcs[0])
+	groups, err := d.region.groups(ctx, filter("vpc-id", d.vpc))
+	if err != nil {
+		return nil, nil, err
+	}
+	out := map[string]Object{}
+	d.learnGroups(g, groups)
+	for _, x := range groups {
+		if key, ours := g.keys[aws.ToString(x.GroupId)]; ours {
+			out[key] = Object{Group: d.group(g, key, x)}
+		}
+	}
+	nics, err := d.region.interfaces(ctx, filter("vpc-id", d.vpc))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, n := range nics {
+		id := aws.ToString(n.NetworkInterfaceId)
+		f := d.nic(g, n)
+		if n.Attachment != nil && aws.ToString(n.Attachment.InstanceId) != "" {
+			g.nics[id] = f
+		}
+		if len(f.ours) == 0 && !(f.kept && f.owner == d.account.config.Cluster) {
+			continue
+		}
+		g.nics[id] = f
+		out[NICKey(id)] = Object{NIC: &NIC{Groups: f.ours, Own: len(f.own) > 0, Kept: f.kept}}
+		if len(f.own) == 0 && !f.kept {
+			g.notes = append(g.notes, plan.Note{Key: NICKey(id), Text: "it is not known what groups it had before ours: when ours leave it gets the VPC's default group"})
+		}
+	}
+	slices.SortFunc(g.notes, func(a, b plan.Note) int { return strings.Compare(a.Key+a.Text, b.Key+b.Text) })
+	return out, g, nil
+}
+
+func (r *region) groups(ctx context.Context, filters ...types.Filter) ([]types.SecurityGroup, error) {
+	var out []types.SecurityGroup
+	pages := ec2.NewDescribeSecurityGroupsPaginator(r.api, &ec2.DescribeSecurityGroupsInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
+	for n := 0; pages.HasMorePages(); n++ {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("region %s: describe security groups: %w", r.name, err)
+		}
+		if n == maxPages {
+			return nil, fmt.Errorf("region %s: describe security groups: more than %d pages", r.name, maxPages)
+		}
+		out = append(out, page.SecurityGroups...)
+	}
+	return out, nil
+}
+
+func (r *region) interfaces(ctx context.Context, filters ...types.Filter) ([]types.NetworkInterface, error) {
+	var out []types.NetworkInterface
+	pages := ec2.NewDescribeNetworkInterfacesPaginator(r.api, &ec2.DescribeNetworkInterfacesInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
+	for n := 0; pages.HasMorePages(); n++ {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("region %s: describe network interfaces: %w", r.name, err)
+		}
+		if n == maxPages {
+			return nil, fmt.Errorf("region %s: describe network interfaces: more than %d pages", r.name, maxPages)
+		}
+		out = append(out, page.NetworkInterfaces...)
+	}
+	return out, nil
+}
+
+// learnGroups finds which groups are ours. Two of one class cannot be: the one
+// with the lower ID is, and the other is known by its ID, so that it goes.
+func (d *Driver) learnGroups(g *ground, groups []types.SecurityGroup) {
+	slices.SortFunc(groups, func(a, b types.SecurityGroup) int {
+		return strings.Compare(aws.ToString(a.GroupId), aws.ToString(b.GroupId))
+	})
+	for _, x := range groups {
+		id, tags := aws.ToString(x.GroupId), tagsOf(x.Tags)
+		g.exists[id] = true
+		if aws.ToString(x.GroupName) == "default" {
+			g.defaultGroup = id
+		}
+		class := tags[tagClass]
+		if tags[tagCluster] != d.account.config.Cluster || class == "" || aws.ToString(x.GroupName) == "default" {
+			g.regionGroups++
+			continue
+		}
+		key := GroupKey(class)
+		if g.groups[key] != nil {
+			key = GroupKey(class + "~" + id)
+		}
+		g.groups[key] = &groupFacts{id: id, foreign: map[policy.Direction][]Rule{}}
+		g.keys[id] = key
+	}
+}
+
+// group returns a group of ours as it is. Rules without our mark are left out
+// and noticed, except for those that EC2 gives to every new group.
+func (d *Driver) group(g *ground, key string, x types.SecurityGroup) *Group {
+	tags := tagsOf(x.Tags)
+	out := &Group{Kind: Kind(tags[tagKind]), Class: tags[tagClass]}
+	for dir, permissions := range map[policy.Direction][]types.IpPermission{policy.Ingress: x.IpPermissions, policy.Egress: x.IpPermissionsEgress} {
+		var ours []Rule
+		for _, r := range readRules(g, permissions) {
+			if r.description == d.mark() || dir == policy.Egress && r.description == "" && isDefaultEgress(r.Rule) {
+				ours = append(ours, r.Rule)
+				continue
+			}
+			g.groups[key].foreign[dir] = append(g.groups[key].foreign[dir], r.Rule)
+			g.notes = append(g.notes, plan.Note{Key: key, Text: fmt.Sprintf("%v rule %v of %s is not ours and allows more than the policies say", dir, r.Rule, aws.ToString(x.GroupId))})
+		}
+		if dir == policy.Egress {
+			out.Egress = sorted(ours)
+		} else {
+			out.Ingress = sorted(ours)
+		}
+	}
+	return out
+}
+
+// isDefaultEgress says whether r is one that EC2 gives to a new group.
+func isDefaultEgress(r Rule) bool {
+	return r.Protocol == "-1" && r.Prefix.IsValid() && r.Prefix.Bits() == 0
+}
+
+// readRule is a Rule as EC2 tells it.
+type readRule struct {
+	Rule
+	description string
+}
+
+// readRules returns the permissions, one for each peer. A group that is not ours
+// and a prefix list are named by their IDs.
+func readRules(g *ground, permissions []types.IpPermission) []readRule {
+	var out []readRule
+	for _, p := range permissions {
+		base := Rule{Protocol: aws.ToString(p.IpProtocol), From: -1, To: -1}
+		switch base.Protocol {
+		case "tcp", "udp", "icmp", "icmpv6":
+			if p.FromPort != nil && p.ToPort != nil {
+				base.From, base.To = *p.FromPort, *p.ToPort
+			}
+		}
+		add := func(r Rule, description *string) {
+			out = append(out, readRule{r, aws.ToString(description)})
+		}
+		for _, x := range p.IpRanges {
+			r := base
+			r.Prefix, _ = netip.ParsePrefix(aws.ToString(x.CidrIp))
+			add(r, x.Description)
+		}
+		for _, x := range p.Ipv6Ranges {
+			r := base
+			r.Prefix, _ = netip.ParsePrefix(aws.ToString(x.CidrIpv6))
+			add(r, x.Description)
+		}
+		for _, x := range p.UserIdGroupPairs {
+			r := base
+			if r.Group = g.keys[aws.ToString(x.GroupId)]; r.Group == "" {
+				r.Group = aws.ToString(x.GroupId)
+			}
+			add(r, x.Description)
+		}
+		for _, x := range p.PrefixListIds {
+			r := base
+			r.Group = aws.ToString(x.PrefixListId)
+			add(r, x.Description)
+		}
+	}
+	return out
+}
+
+func (d *Driver) nic(g *ground, n types.NetworkInterface) *nicFacts {
+	f := &nicFacts{}
+	for _, x := range n.Groups {
+		id := aws.ToString(x.GroupId)
+		if key, ours := g.keys[id]; ours {
+			f.ours = append(f.ours, key)
+		} else {
+			f.own = append(f.own, id)
+		}
+	}
+	tags := tagsOf(n.TagSet)
+	f.owner = tags[tagCluster]
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		if key != tagOriginals && !strings.HasPrefix(key, tagOriginals+"-") {
+			continue
+		}
+		f.kept = true
+		for _, tail := range strings.Fields(tags[key]) {
+			f.originals = append(f.originals, "sg-"+tail)
+		}
+	}
+	slices.Sort(f.ours)
+	slices.Sort(f.own)
+	slices.Sort(f.originals)
+	f.originals = slices.Compact(f.originals)
+	return f
+}
+
+// originalTags returns the tags that remember an interface's own groups.
+func (d *Driver) originalTags(ids []string) []types.Tag {
+	tags := []types.Tag{{Key: aws.String(tagCluster), Value: aws.String(d.account.config.Cluster)}}
+	chunks := slices.Collect(slices.Chunk(ids, perTag))
+	if len(chunks) == 0 {
+		chunks = [][]string{nil}
+	}
+	for i, chunk := range chunks {
+		key := tagOriginals
+		if i > 0 {
+			key += fmt.Sprintf("-%d", i+1)
+		}
+		var tails []string
+		for _, id := range chunk {
+			tails = append(tails, strings.TrimPrefix(id, "sg-"))
+		}
+		tags = append(tags, types.Tag{Key: aws.String(key), Value: aws.String(strings.Join(tails, " "))})
+	}
+	return tags
+}

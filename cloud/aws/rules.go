@@ -1,0 +1,214 @@
+package aws
+
+import (
+	"net/netip"
+	"slices"
+
+	"isobar.dev/policy"
+	"isobar.dev/policy/flat"
+)
+
+// tooMany is where writing of rules stops: no quota is so high, since EC2 lets
+// no interface have more than 1,000 rules.
+const tooMany = 2000
+
+// writer writes what is allowed in one direction as rules.
+type writer struct {
+	members []*membership
+	rules   []Rule
+	// lost: protocols that can only be named one by one are left out somewhere.
+	lost bool
+}
+
+// write returns the fewest rules that it finds for allowed: exactly that, except
+// for what lost tells.
+func write(allowed flat.Allowed, members []*membership) (rules []Rule, lost bool) {
+	w := &writer{members: members}
+	cells := map[policy.Protocol][]flat.Cell{}
+	for _, c := range allowed {
+		cells[c.Protocol] = append(cells[c.Protocol], c)
+	}
+	whole := map[policy.Protocol]flat.Set{}
+	all := flat.AllAddrs()
+	for _, p := range []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP, policy.ICMP, policy.IGMP, policy.OtherProtocol} {
+		whole[p] = ofAll(p, cells[p])
+		all = all.Intersect(whole[p])
+	}
+	w.emit("-1", -1, -1, all, all)
+	w.ports("tcp", cells[policy.TCP], whole[policy.TCP], all)
+	w.ports("udp", cells[policy.UDP], whole[policy.UDP], all)
+	w.emit("132", -1, -1, whole[policy.SCTP].Minus(all), whole[policy.SCTP])
+	w.icmp("icmp", flat.Set.V4, cells[policy.ICMP], whole[policy.ICMP], all)
+	w.icmp("icmpv6", flat.Set.V6, cells[policy.ICMP], whole[policy.ICMP], all)
+	for _, p := range []policy.Protocol{policy.IGMP, policy.OtherProtocol} {
+		w.lost = w.lost || !whole[p].Within(all)
+	}
+	return sorted(w.rules), w.lost
+}
+
+// ofAll returns the addresses for which all of a protocol is allowed.
+func ofAll(p policy.Protocol, cells []flat.Cell) flat.Set {
+	size, want := 0, 1
+	switch {
+	case p.HasPorts():
+		want = 1 << 16
+	case p == policy.ICMP:
+		want = 1 << 16 // types times codes
+	}
+	out := flat.AllAddrs()
+	for _, c := range cells {
+		out = out.Intersect(c.Addrs)
+		size += (int(c.Last-c.First) + 1) * (int(c.LastCode-c.FirstCode) + 1)
+	}
+	if size != want {
+		return flat.Set{}
+	}
+	return out
+}
+
+// ports writes a protocol with ports: for each address the longest ranges of
+// ports that it has.
+func (w *writer) ports(protocol string, cells []flat.Cell, whole, all flat.Set) {
+	w.emit(protocol, 0, 65535, whole.Minus(all), whole)
+	rest := func(i int) flat.Set { return cells[i].Addrs.Minus(whole) }
+	joins := func(i int) bool {
+		return i > 0 && i < len(cells) && cells[i-1].Last+1 == cells[i].First && cells[i].First != 0
+	}
+	for i := range cells {
+		begins := rest(i)
+		if joins(i) {
+			begins = begins.Minus(cells[i-1].Addrs)
+		}
+		within := cells[i].Addrs
+		for j := i; !begins.IsEmpty(); j++ {
+			ends, on := begins, flat.Set{}
+			if joins(j + 1) {
+				ends, on = begins.Minus(cells[j+1].Addrs), begins.Intersect(cells[j+1].Addrs)
+			}
+			w.emit(protocol, int32(cells[i].First), int32(cells[j].Last), ends, within)
+			if begins = on; !begins.IsEmpty() {
+				within = within.Intersect(cells[j+1].Addrs)
+			}
+		}
+	}
+}
+
+// icmp writes the ICMP of one family: all, types, and types with codes.
+func (w *writer) icmp(protocol string, family func(flat.Set) flat.Set, cells []flat.Cell, whole, all flat.Set) {
+	whole = family(whole)
+	w.emit(protocol, -1, -1, whole.Minus(all), whole)
+	for t := range uint16(256) {
+		var of []flat.Cell
+		size, every := 0, family(flat.AllAddrs())
+		for _, c := range cells {
+			if c.First <= t && t <= c.Last {
+				of = append(of, c)
+				every = every.Intersect(c.Addrs)
+				size += int(c.LastCode-c.FirstCode) + 1
+			}
+		}
+		if size != 256 {
+			every = flat.Set{}
+		}
+		w.emit(protocol, int32(t), -1, every.Minus(whole), every)
+		for _, c := range of {
+			rest := family(c.Addrs).Minus(every)
+			if rest.IsEmpty() {
+				continue
+			}
+			for code := int(c.FirstCode); code <= int(c.LastCode) && len(w.rules) < tooMany; code++ {
+				w.emit(protocol, int32(t), int32(code), rest, family(c.Addrs))
+			}
+		}
+	}
+}
+
+// emit writes rules for the addresses of need, which is within within: they may
+// allow more of that, and nothing else.
+func (w *writer) emit(protocol string, from, to int32, need, within flat.Set) {
+	if need.IsEmpty() || len(w.rules) >= tooMany {
+		return
+	}
+	groups := w.useful(protocol, need, within)
+	for _, m := range groups {
+		need = need.Minus(m.addrs)
+		w.rules = append(w.rules, Rule{Protocol: protocol, From: from, To: to, Group: GroupKey(m.class)})
+	}
+	for _, p := range need.Cover(within) {
+		w.rules = append(w.rules, Rule{Protocol: protocol, From: from, To: to, Prefix: p})
+	}
+}
+
+// useful returns the memberships that save rules: all whose members are within,
+// less those without which there are not more rules.
+func (w *writer) useful(protocol string, need, within flat.Set) []*membership {
+	var groups []*membership
+	for _, m := range w.members {
+		addrs := m.addrs
+		switch protocol {
+		case "icmp":
+			addrs = addrs.V4()
+		case "icmpv6":
+			addrs = addrs.V6()
+		}
+		if addrs.Overlaps(need) && addrs.Within(within) {
+			groups = append(groups, m)
+		}
+	}
+	cost := func(groups []*membership) int {
+		rest := need
+		for _, m := range groups {
+			rest = rest.Minus(m.addrs)
+		}
+		return len(groups) + len(rest.Cover(within))
+	}
+	for i := len(groups) - 1; i >= 0; i-- {
+		without := slices.Delete(slices.Clone(groups), i, i+1)
+		if cost(without) <= cost(groups) {
+			groups = without
+		}
+	}
+	return groups
+}
+
+// fill puts rules into as few groups as hold them, in order.
+func fill(rules []Rule, most int) [][]Rule {
+	var out [][]Rule
+	v4, v6 := 0, 0
+	for _, r := range rules {
+		a, b := weight([]Rule{r})
+		if len(out) == 0 || v4+a > most || v6+b > most {
+			out, v4, v6 = append(out, nil), 0, 0
+		}
+		v4, v6 = v4+a, v6+b
+		out[len(out)-1] = append(out[len(out)-1], r)
+	}
+	return out
+}
+
+// matches says whether r allows a flow whose other end has the address peer,
+// given the addresses of the carriers of a group.
+func (r Rule) matches(f policy.Flow, peer netip.Addr, carriers func(group string) flat.Set) bool {
+	is4 := peer.Is4()
+	switch r.Protocol {
+	case "-1":
+	case "tcp", "udp":
+		if f.Protocol != map[string]policy.Protocol{"tcp": policy.TCP, "udp": policy.UDP}[r.Protocol] || int32(f.Port) < r.From || int32(f.Port) > r.To {
+			return false
+		}
+	case "132":
+		if f.Protocol != policy.SCTP {
+			return false
+		}
+	case "icmp", "icmpv6":
+		if f.Protocol != policy.ICMP || is4 != (r.Protocol == "icmp") || r.From >= 0 && int32(f.ICMPType) != r.From || r.To >= 0 && int32(f.ICMPCode) != r.To {
+			return false
+		}
+	default:
+		return false
+	}
+	if r.Group != "" {
+		return carriers(r.Group).Has(peer)
+	}
+	return r.Prefix.Contains(peer)
+}
