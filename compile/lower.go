@@ -8,10 +8,7 @@ import (
 
 // lowered is one rule of a policy, its references resolved.
 type lowered struct {
-	policy    *policy.Policy
-	direction policy.Direction
-	index     int
-	subjects  []policy.Selection // never relative
+	subjects []policy.Selection // relative ones pick nothing
 	// counts only: the rule has no place in the order, since its tier is
 	// missing, and it would allow or pass. It still makes a VM isolate.
 	countsOnly bool
@@ -32,7 +29,7 @@ type relative struct {
 // lower resolves rule i of one direction of p.
 func lower(s policy.Snapshot, p *policy.Policy, d policy.Direction, i int) lowered {
 	r := &p.Rules(d)[i]
-	l := lowered{policy: p, direction: d, index: i, subjects: s.Subjects(p.Applied(r), p.Namespace)}
+	l := lowered{subjects: s.Subjects(p.Applied(r), p.Namespace)}
 	tier, known := s.TierNumber(p.Tier)
 	l.rule = policy.TargetRule{
 		Policy: p.ID, Name: r.Name, Direction: d, Tier: tier, Priority: p.Priority, Index: i, Action: r.Action,
@@ -125,7 +122,7 @@ func (l *lowered) part(bucket string, selections []policy.Selection) policy.Targ
 	if bucket != "" {
 		r.AllPeers, r.Blocks, r.Names, r.Services, r.PortGroups = false, nil, nil, nil, nil
 	}
-	r.Key = policy.RuleKey(l.policy.ID, l.direction, l.index, bucket)
+	r.Key = policy.RuleKey(r.Policy, r.Direction, r.Index, bucket)
 	r.Groups = keys(selections)
 	return r
 }

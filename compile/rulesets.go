@@ -1,7 +1,6 @@
 package compile
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
@@ -81,7 +80,7 @@ func (c *compiler) enforced(w *policy.Workload) (policy.Enforced, []policy.Targe
 		if !picksAny(l.subjects, w, ns) {
 			continue
 		}
-		has[l.direction] = true
+		has[l.rule.Direction] = true
 		if !l.countsOnly {
 			rules = append(rules, c.parts(l, ns)...)
 		}
@@ -145,5 +144,3 @@ func (c *compiler) members(sel policy.Selection) []*policy.Workload {
 func picksAny(selections []policy.Selection, w *policy.Workload, ns *policy.Namespace) bool {
 	return slices.ContainsFunc(selections, func(sel policy.Selection) bool { return sel.Picks(w, ns) })
 }
-
-func byID(a, b *policy.Workload) int { return cmp.Compare(a.ID, b.ID) }

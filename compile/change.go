@@ -1,0 +1,293 @@
+package compile
+
+import (
+	"cmp"
+	"slices"
+
+	"isobar.dev/policy"
+)
+
+// Change is the difference between two Rulesets of a Target. Everything in it is
+// sorted, and shared with other Changes and the Engine: it must not be changed.
+type Change struct {
+	Target string
+	// Gone: the Target has no workloads any more, and so no Ruleset. All it had
+	// is among what is removed.
+	Gone bool
+
+	Rules            []*policy.TargetRule // added, or changed under their Key; in the order of evaluation
+	RemovedRules     []string             // Keys
+	Workloads        []policy.Enforced    // added or changed; by ID
+	RemovedWorkloads []string             // IDs
+	Groups           []*GroupChange       // by Key
+}
+
+// GroupChange is the difference between two Members of one Key. One GroupChange
+// stands in the Changes of all Targets that have the group: a consumer may tell
+// by the pointer that it has seen it.
+type GroupChange struct {
+	Key string
+	// New: no rule of the Target named the group before. Workloads are all members.
+	New bool
+	// Gone: no rule of the Target names it any more.
+	Gone      bool
+	Workloads []*policy.Workload // members added or changed; by ID
+	Removed   []string           // IDs of members
+}
+
+// Apply returns rs with c. It costs what both are long.
+func (c Change) Apply(rs policy.Ruleset) policy.Ruleset {
+	out := policy.Ruleset{Target: c.Target}
+
+	rules := make(map[string]bool, len(c.Rules)+len(c.RemovedRules))
+	for _, key := range c.RemovedRules {
+		rules[key] = true
+	}
+	for _, r := range c.Rules {
+		rules[r.Key] = true
+		out.Rules = append(out.Rules, *r)
+	}
+	for _, r := range rs.Rules {
+		if !rules[r.Key] {
+			out.Rules = append(out.Rules, r)
+		}
+	}
+	slices.SortFunc(out.Rules, func(a, b policy.TargetRule) int { return a.Compare(&b) })
+
+	id := func(e policy.Enforced) string { return e.Workload.ID }
+	out.Workloads = patch(rs.Workloads, c.Workloads, c.RemovedWorkloads, id)
+
+	groups := make(map[string]*GroupChange, len(c.Groups))
+	for _, g := range c.Groups {
+		groups[g.Key] = g
+		if g.New {
+			out.Groups = append(out.Groups, policy.Members{Key: g.Key, Workloads: g.Workloads})
+		}
+	}
+	for _, m := range rs.Groups {
+		switch g := groups[m.Key]; {
+		case g == nil:
+			out.Groups = append(out.Groups, m)
+		case !g.Gone:
+			m.Workloads = patch(m.Workloads, g.Workloads, g.Removed, func(w *policy.Workload) string { return w.ID })
+			out.Groups = append(out.Groups, m)
+		}
+	}
+	slices.SortFunc(out.Groups, func(a, b policy.Members) int { return cmp.Compare(a.Key, b.Key) })
+	return out
+}
+
+// patch returns old, which is sorted by ID, without removed and with put.
+func patch[T any](old, put []T, removed []string, id func(T) string) []T {
+	var out []T
+	for _, v := range old {
+		for len(put) > 0 && id(put[0]) < id(v) {
+			out = append(out, put[0])
+			put = put[1:]
+		}
+		for len(removed) > 0 && removed[0] < id(v) {
+			removed = removed[1:]
+		}
+		switch {
+		case len(put) > 0 && id(put[0]) == id(v):
+			out = append(out, put[0])
+			put = put[1:]
+		case len(removed) > 0 && removed[0] == id(v):
+		default:
+			out = append(out, v)
+		}
+	}
+	return append(out, put...)
+}
+
+// targetLog gathers the Change of a target.
+type targetLog struct {
+	added, removed []*part
+	workloads      []policy.Enforced
+	gone           []string
+	groups         []*GroupChange
+}
+
+func (e *Engine) logOf(t *target) *targetLog {
+	if t.log == nil {
+		t.log = &targetLog{}
+		e.up.logged = append(e.up.logged, t)
+	}
+	return t.log
+}
+
+// emit returns the Changes of the Update, once all is settled.
+func (e *Engine) emit() []Change {
+	e.logRules()
+	e.logWorkloads()
+	e.logMembers()
+	e.logGroups()
+	slices.SortFunc(e.up.logged, func(a, b *target) int { return cmp.Compare(a.name, b.name) })
+	var out []Change
+	for _, t := range e.up.logged {
+		if c, any := t.change(); any {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// logRules logs the bundles that targets have gained and lost, and what has
+// changed in those that they kept.
+func (e *Engine) logRules() {
+	for _, b := range e.up.freshBundles {
+		for t := range b.targets.all() {
+			log := e.logOf(t)
+			log.added = append(log.added, b.parts...)
+		}
+	}
+	for _, b := range e.up.touchedBundles {
+		for t, had := range b.touched {
+			switch has := b.targets.has(t); {
+			case has && !had:
+				log := e.logOf(t)
+				log.added = append(log.added, b.parts...)
+			case had && !has:
+				log := e.logOf(t)
+				log.removed = append(log.removed, b.before()...)
+			case had && has:
+				e.logParts(t, b)
+			}
+		}
+	}
+	for _, b := range e.up.dirtyBundles {
+		if b.fresh || len(b.added)+len(b.removed) == 0 {
+			continue
+		}
+		for t := range b.targets.all() {
+			if _, ok := b.touched[t]; !ok {
+				e.logParts(t, b)
+			}
+		}
+	}
+}
+
+func (e *Engine) logParts(t *target, b *bundle) {
+	if len(b.added)+len(b.removed) > 0 {
+		log := e.logOf(t)
+		log.added = append(log.added, b.added...)
+		log.removed = append(log.removed, b.removed...)
+	}
+}
+
+// before returns the parts that b had when the Update began.
+func (b *bundle) before() []*part {
+	if len(b.added)+len(b.removed) == 0 {
+		return b.parts
+	}
+	isNew := make(map[*part]bool, len(b.added))
+	for _, p := range b.added {
+		isNew[p] = true
+	}
+	out := slices.Clone(b.removed)
+	for _, p := range b.parts {
+		if !isNew[p] {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// logWorkloads logs the workloads that have changed, and those to which
+// something else applies.
+func (e *Engine) logWorkloads() {
+	for _, c := range e.up.workloads {
+		var from, into *target
+		if c.old != nil {
+			from = e.targetOf(c.old)
+		}
+		if c.now != nil {
+			into = e.targetOf(c.now)
+		}
+		if from != nil && from != into {
+			log := e.logOf(from)
+			log.gone = append(log.gone, c.old.ID)
+		}
+		if into != nil {
+			log := e.logOf(into)
+			log.workloads = append(log.workloads, c.into.role.lists.enforced(c.now))
+		}
+	}
+	for _, p := range e.up.movedProfiles {
+		e.logProfile(p, p.start)
+	}
+	for _, r := range e.up.dirtyRoles {
+		if r.start == nil {
+			continue
+		}
+		for p := range r.profiles.all() {
+			if !p.moved {
+				e.logProfile(p, r.start)
+			}
+		}
+	}
+}
+
+// logProfile logs the workloads of p, which had other lists when the Update began.
+func (e *Engine) logProfile(p *profile, start *lists) {
+	if p.fresh || p.role == nil || start.equal(p.role.lists) {
+		return // a fresh profile has only workloads that have changed
+	}
+	alike := start.alike(p.role.lists)
+	for w := range p.workloads.all() {
+		t := e.targetOf(w)
+		if t == nil || e.hasChanged(w.ID) {
+			continue
+		}
+		now := p.role.lists.enforced(w)
+		if was := start.enforced(w); alike && was.DeniesIngress == now.DeniesIngress && was.DeniesEgress == now.DeniesEgress {
+			continue
+		}
+		log := e.logOf(t)
+		log.workloads = append(log.workloads, now)
+	}
+}
+
+// hasChanged says whether a workload is itself among what has changed.
+func (e *Engine) hasChanged(id string) bool {
+	if e.up.changedIDs == nil {
+		e.up.changedIDs = make(map[string]bool, len(e.up.workloads))
+		for _, c := range e.up.workloads {
+			if c.now != nil {
+				e.up.changedIDs[c.now.ID] = true
+			}
+		}
+	}
+	return e.up.changedIDs[id]
+}
+
+// change returns what t has logged, if that is anything: what is removed and
+// added again unchanged is not.
+func (t *target) change() (c Change, any bool) {
+	c.Target, c.Gone = t.name, t.workloads.isEmpty()
+	if t.fresh && c.Gone {
+		return c, false // came and went
+	}
+	log := t.log
+	old := make(map[string]*policy.TargetRule, len(log.removed))
+	for _, p := range log.removed {
+		old[p.rule.Key] = p.rule
+	}
+	for _, p := range log.added {
+		was := old[p.rule.Key]
+		delete(old, p.rule.Key)
+		if was == nil || was != p.rule && !equal(*was, *p.rule) {
+			c.Rules = append(c.Rules, p.rule)
+		}
+	}
+	slices.SortFunc(c.Rules, (*policy.TargetRule).Compare)
+	for key := range old {
+		c.RemovedRules = append(c.RemovedRules, key)
+	}
+	slices.Sort(c.RemovedRules)
+	c.Workloads, c.RemovedWorkloads, c.Groups = log.workloads, log.gone, log.groups
+	slices.SortFunc(c.Workloads, func(a, b policy.Enforced) int { return cmp.Compare(a.Workload.ID, b.Workload.ID) })
+	slices.Sort(c.RemovedWorkloads)
+	slices.SortFunc(c.Groups, func(a, b *GroupChange) int { return cmp.Compare(a.Key, b.Key) })
+	return c, len(c.Rules)+len(c.RemovedRules)+len(c.Workloads)+len(c.RemovedWorkloads)+len(c.Groups) > 0
+}

@@ -1,0 +1,180 @@
+package compile
+
+import (
+	"iter"
+	"slices"
+
+	"isobar.dev/policy"
+)
+
+// logMembers notes the members that groups have gained and lost.
+func (e *Engine) logMembers() {
+	for _, p := range e.up.touchedProfiles {
+		p.net()
+	}
+	for _, c := range e.up.workloads {
+		e.logMember(c)
+	}
+	for _, p := range e.up.touchedProfiles {
+		if len(p.gained)+len(p.lost) == 0 {
+			continue
+		}
+		for w := range p.workloads.all() {
+			if !w.IsPeer() || e.hasChanged(w.ID) {
+				continue
+			}
+			for _, s := range p.gained {
+				e.gain(s, w)
+			}
+			for _, s := range p.lost {
+				e.lose(s, w.ID)
+			}
+		}
+	}
+}
+
+// logMember notes the groups that one workload has entered, left or changed in.
+func (e *Engine) logMember(c changed) {
+	e.stamp++ // marks what c.old was in, until it is found that c.now is too
+	if c.old != nil && c.old.IsPeer() {
+		for s := range c.from.before() {
+			s.mark = e.stamp
+		}
+	}
+	if c.now != nil && c.now.IsPeer() {
+		for _, m := range c.into.matches {
+			m.sel.mark = 0
+			e.gain(m.sel, c.now)
+		}
+	}
+	if c.old != nil && c.old.IsPeer() {
+		for s := range c.from.before() {
+			if s.mark == e.stamp {
+				e.lose(s, c.old.ID)
+			}
+		}
+	}
+}
+
+// net leaves in gained and lost what p has in the end gained and lost since the
+// Update began.
+func (p *profile) net() {
+	n := make(map[*selection]int, len(p.gained)+len(p.lost))
+	for _, s := range p.gained {
+		n[s]++
+	}
+	for _, s := range p.lost {
+		n[s]--
+	}
+	p.gained, p.lost, p.isGained = nil, nil, nil
+	for s, n := range n {
+		switch {
+		case n > 0:
+			p.gained = append(p.gained, s)
+			if p.isGained == nil {
+				p.isGained = map[*selection]bool{}
+			}
+			p.isGained[s] = true
+		case n < 0:
+			p.lost = append(p.lost, s)
+		}
+	}
+}
+
+// before yields the selections that picked p when the Update began.
+func (p *profile) before() iter.Seq[*selection] {
+	return func(yield func(*selection) bool) {
+		if p.fresh {
+			return
+		}
+		for _, m := range p.matches {
+			if !p.isGained[m.sel] && !yield(m.sel) {
+				return
+			}
+		}
+		for _, s := range p.lost {
+			if !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// gain notes that w is a member of s, and was not, or was another.
+func (e *Engine) gain(s *selection, w *policy.Workload) {
+	if log := e.memberLog(s); log != nil {
+		log.Workloads = append(log.Workloads, w)
+	}
+}
+
+func (e *Engine) lose(s *selection, id string) {
+	if log := e.memberLog(s); log != nil {
+		log.Removed = append(log.Removed, id)
+	}
+}
+
+// memberLog returns where the changes of s are noted; nil where no target had it
+// before and has it now.
+func (e *Engine) memberLog(s *selection) *GroupChange {
+	if s.fresh || s.targets.len() == 0 {
+		return nil
+	}
+	if s.log == nil {
+		s.log = &GroupChange{Key: s.key}
+		e.up.loggedSelections = append(e.up.loggedSelections, s)
+	}
+	return s.log
+}
+
+// logGroups logs the groups that targets have gained and lost, and the members
+// of those that they kept.
+func (e *Engine) logGroups() {
+	for _, s := range e.up.freshSelections {
+		if s.targets.len() == 0 {
+			continue
+		}
+		whole := s.whole()
+		for t := range s.targets.all() {
+			e.logGroup(t, whole)
+		}
+	}
+	for _, s := range e.up.loggedSelections {
+		slices.SortFunc(s.log.Workloads, byID)
+		slices.Sort(s.log.Removed)
+	}
+	for _, s := range e.up.touchedSelections {
+		var whole, gone *GroupChange
+		for t, had := range s.touched {
+			switch has := s.targets.has(t); {
+			case has && !had:
+				if whole == nil {
+					whole = s.whole()
+				}
+				e.logGroup(t, whole)
+			case had && !has:
+				if gone == nil {
+					gone = &GroupChange{Key: s.key, Gone: true}
+				}
+				e.logGroup(t, gone)
+			case had && has && s.log != nil:
+				e.logGroup(t, s.log)
+			}
+		}
+	}
+	for _, s := range e.up.loggedSelections {
+		for t := range s.targets.all() {
+			if _, ok := s.touched[t]; !ok {
+				e.logGroup(t, s.log)
+			}
+		}
+	}
+}
+
+func (s *selection) whole() *GroupChange {
+	return &GroupChange{Key: s.key, New: true, Workloads: s.members()}
+}
+
+func (e *Engine) logGroup(t *target, g *GroupChange) {
+	log := e.logOf(t)
+	log.groups = append(log.groups, g)
+}
