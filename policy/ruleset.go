@@ -2,7 +2,7 @@ package policy
 
 import (
 	"cmp"
-	"fmt"
+	"strconv"
 )
 
 // Ruleset is what one Target must enforce. Everything in it is sorted, so equal
@@ -61,7 +61,7 @@ type TargetRule struct {
 // namespace of the workload that it applies to becomes one rule for each such
 // namespace or bucket of namespaces, with "#" and the bucket at the end.
 func RuleKey(policyID string, d Direction, index int, bucket string) string {
-	key := fmt.Sprintf("%s/%v/%d", policyID, d, index)
+	key := policyID + "/" + d.String() + "/" + strconv.Itoa(index)
 	if bucket != "" {
 		key += "#" + bucket
 	}
