@@ -14,6 +14,11 @@ type Options struct {
 	Settle time.Duration    // how long pending, stopping and the like last; 0 means 2 seconds
 	Seed   uint64           // of the dice that faults with a probability throw
 
+	// Latency is how long every call takes at least; 0 means 1 millisecond, and less than 0 none.
+	// The SDK for Go may break a connection whose answer comes before its own writer has finished
+	// (about one call in 300 over loopback), which no real network does.
+	Latency time.Duration
+
 	NoThrottle bool              // token buckets never run dry
 	Buckets    map[string]Bucket // by action; replaces EC2's figures
 
@@ -58,6 +63,9 @@ func New(e Estate, o Options) (*Cloud, error) {
 	}
 	if o.Settle == 0 {
 		o.Settle = 2 * time.Second
+	}
+	if o.Latency == 0 {
+		o.Latency = time.Millisecond
 	}
 	w, err := newWorld(e, o.Now(), o.Settle)
 	if err != nil {

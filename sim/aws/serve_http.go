@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -99,6 +100,9 @@ func (c *Cloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	action = q.action
+	if !pause(r.Context(), c.opts.Latency) {
+		return
+	}
 	body, fail, cut := c.call(r, q, service)
 	if cut {
 		panic(http.ErrAbortHandler) // net/http closes the connection without an answer
@@ -128,14 +132,8 @@ func (c *Cloud) call(r *http.Request, q *request, service string) (body []elem, 
 	c.mu.Lock()
 	hit := c.strike(q.key, q.action)
 	c.mu.Unlock()
-	if f := hit[FaultLatency]; f != nil {
-		t := time.NewTimer(time.Duration(f.Latency))
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-r.Context().Done():
-			return nil, nil, true
-		}
+	if f := hit[FaultLatency]; f != nil && !pause(r.Context(), time.Duration(f.Latency)) {
+		return nil, nil, true
 	}
 	run := func() bool {
 		q.now = c.opts.Now()
@@ -167,6 +165,18 @@ func (c *Cloud) call(r *http.Request, q *request, service string) (body []elem, 
 		c.mu.Unlock()
 	}
 	return body, fail, cut
+}
+
+// pause waits; it returns false when the client has gone.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // answer makes the checks that come before every action, in EC2's order, and runs it.
@@ -215,8 +225,8 @@ func (c *Cloud) answer(q *request, service string, broken *activeFault) ([]elem,
 		return again, asAPI(err)
 	}
 	body, err := q.op.run(q)
-	if err == nil && q.p.bad != nil && !q.op.mutates {
-		err = q.p.bad
+	if q.p.bad != nil && (err != nil || !q.op.mutates) {
+		err = q.p.bad // what does not parse comes first; writers have looked before they wrote
 	}
 	if err != nil {
 		return nil, asAPI(err)
