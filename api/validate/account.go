@@ -104,12 +104,12 @@ func (v *validator) secret(path *field.Path, ref *cloudv1alpha1.SecretReference)
 		v.add(field.InternalError(path, fmt.Errorf("read Secret %s/%s: %w; try again", ref.Namespace, ref.Name, err)))
 		return nil, false
 	case !found:
-		v.add(field.NotFound(path, ref.Namespace+"/"+ref.Name))
+		v.missing(path, ref.Namespace+"/"+ref.Name, "create the Secret first")
 		return nil, false
 	}
 	value, ok = data[ref.Key]
 	if !ok {
-		v.add(field.NotFound(path.Child("key"), ref.Key))
+		v.missing(path.Child("key"), ref.Key, "the Secret has no such key")
 	}
 	return value, ok
 }

@@ -30,10 +30,13 @@ func (p policyValidator) peerLists(path *field.Path, r *antreav1beta1.Rule, ingr
 	if !ingress {
 		p.multicast(path, r)
 	}
+	services := path.Child("toServices")
 	if len(r.ToServices) == 0 {
+		if r.ToServices != nil {
+			p.warn(services, "is an empty list, which names no Service: name one or leave it out")
+		}
 		return
 	}
-	services := path.Child("toServices")
 	if ingress {
 		p.forbid(services, "an egress rule only")
 	}
@@ -53,7 +56,11 @@ func (p policyValidator) peerLists(path *field.Path, r *antreav1beta1.Rule, ingr
 }
 
 func (v *validator) scope(path *field.Path, s antreav1beta1.PeerScope) {
-	if s != "" && s != antreav1beta1.ScopeCluster && s != antreav1beta1.ScopeClusterSet {
+	switch s {
+	case "", antreav1beta1.ScopeCluster:
+	case antreav1beta1.ScopeClusterSet:
+		v.warn(path, "other clusters are not known here: an Allow of it allows nothing, a denial denies all")
+	default:
 		v.add(field.NotSupported(path, s, []string{"Cluster", "ClusterSet"}))
 	}
 }

@@ -39,7 +39,7 @@ func (v *validator) tierOf(spec *field.Path, in *antreav1beta1.NetworkPolicySpec
 			found = found || t.Name == name
 		}
 		if !found {
-			v.add(field.NotFound(spec.Child("tier"), in.Tier))
+			v.missing(spec.Child("tier"), in.Tier, "create the Tier or name another")
 		}
 	}
 	if name != antreav1beta1.TierBaseline {
@@ -78,7 +78,7 @@ func (v *validator) ruleNames(spec *field.Path, in *antreav1beta1.NetworkPolicyS
 		for i := range dir.rules {
 			name := dir.rules[i].Name
 			if name != "" && seen[name] {
-				v.add(field.Duplicate(dir.path.Index(i).Child("name"), name))
+				v.duplicate(dir.path.Index(i).Child("name"), name, "names of rules are unique in a policy; change or omit it")
 			}
 			seen[name] = true
 		}

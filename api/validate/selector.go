@@ -14,7 +14,7 @@ func (v *validator) selector(spec *field.Path, in *cloudv1alpha1.CloudEntitySele
 	if v.w != nil && in.AccountName != "" && in.AccountNamespace != "" {
 		a, ok := v.w.Account(in.AccountNamespace, in.AccountName)
 		if !ok || a == nil {
-			v.add(field.NotFound(spec.Child("accountName"), in.AccountNamespace+"/"+in.AccountName))
+			v.missing(spec.Child("accountName"), in.AccountNamespace+"/"+in.AccountName, "create the CloudProviderAccount first")
 		}
 		account = a
 	}
@@ -101,7 +101,7 @@ func (v *validator) selectorDuplicates(path *field.Path, list []cloudv1alpha1.Vi
 	seen := map[key]bool{}
 	once := func(at *field.Path, value string, k key) {
 		if seen[k] {
-			v.add(field.Duplicate(at, value))
+			v.duplicate(at, value, "another entry names it; name it once")
 		}
 		seen[k] = true
 	}

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -37,15 +38,15 @@ func (v *validator) tier(spec *field.Path, t, old *antreav1beta1.Tier, r Request
 	}
 	for _, want := range builtins {
 		if n == want {
-			v.add(field.Duplicate(path, n)) // of a tier that always exists
+			v.duplicate(path, n, "a built-in tier has it; use another number from 0 to 249")
 			return
 		}
 	}
 	if v.w == nil {
 		return
 	}
-	tiers, others := v.w.Tiers(), len(builtins)
-	for _, o := range tiers {
+	others := len(builtins)
+	for _, o := range v.w.Tiers() {
 		if o.Name == t.Name {
 			continue
 		}
@@ -54,11 +55,11 @@ func (v *validator) tier(spec *field.Path, t, old *antreav1beta1.Tier, r Request
 		}
 		others++
 		if o.Spec.Priority == n {
-			v.add(field.Duplicate(path, n))
+			v.duplicate(path, n, "the tier "+o.Name+" has it; use another number from 0 to 249")
 		}
 	}
 	if others >= antreav1beta1.MaxTiers {
-		v.add(field.TooMany(field.NewPath("metadata", "name"), others+1, antreav1beta1.MaxTiers))
+		v.forbid(field.NewPath("metadata", "name"), "there are %d tiers, and at most %d; delete one first", others, antreav1beta1.MaxTiers)
 	}
 }
 
@@ -71,7 +72,7 @@ func deleteTier(t *antreav1beta1.Tier, fromController bool, w World) field.Error
 		return nil
 	}
 	if n := w.PoliciesIn(t.Name); n > 0 {
-		return field.ErrorList{field.Forbidden(name, "policies are in this tier; move or delete them first")}
+		return field.ErrorList{field.Forbidden(name, fmt.Sprintf("policies in this tier: %d; move or delete them first", n))}
 	}
 	return nil
 }

@@ -121,10 +121,13 @@ func (v *validator) portNumber(path *field.Path, n int32) {
 
 // layer7 checks conditions on what a connection carries.
 func (p policyValidator) layer7(path *field.Path, r *antreav1beta1.Rule) {
+	list := path.Child("l7Protocols")
 	if len(r.L7Protocols) == 0 {
+		if r.L7Protocols != nil {
+			p.warn(list, "is an empty list, which no connection meets: fill it or leave it out")
+		}
 		return
 	}
-	list := path.Child("l7Protocols")
 	if p.w != nil && !p.w.AllowsLayer7() {
 		p.forbid(list, "layer 7 rules are turned off here")
 	}

@@ -154,6 +154,18 @@ func (v *validator) require(p *field.Path, format string, args ...any) {
 	v.add(field.Required(p, fmt.Sprintf(format, args...)))
 }
 
+func (v *validator) missing(p *field.Path, value any, fix string) {
+	e := field.NotFound(p, value)
+	e.Detail = fix
+	v.add(e)
+}
+
+func (v *validator) duplicate(p *field.Path, value any, fix string) {
+	e := field.Duplicate(p, value)
+	e.Detail = fix
+	v.add(e)
+}
+
 func (v *validator) warn(p *field.Path, format string, args ...any) {
 	v.warnings = append(v.warnings, p.String()+": "+fmt.Sprintf(format, args...))
 }

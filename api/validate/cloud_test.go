@@ -1,0 +1,125 @@
+package validate_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"isobar.dev/api/validate"
+)
+
+func cloudWorld(t *testing.T) world {
+	t.Helper()
+	const account = "apiVersion: crd.cloud.antrea.io/v1alpha1\nkind: CloudProviderAccount\n"
+	return world{
+		objects: []runtime.Object{
+			read(t, account+"metadata: {name: aws, namespace: ns}\nspec: {awsConfig: {}}"),
+			read(t, account+"metadata: {name: azure, namespace: ns}\nspec: {azureConfig: {}}"),
+		},
+		secrets: map[string]map[string][]byte{"ns/s": {
+			"aws":     []byte(`{"accessKeyId":"AKIA","accessKeySecret":"hush"}`),
+			"role":    []byte(`{"roleArn":"arn:aws:iam::1:role/x"}`),
+			"half":    []byte(`{"accessKeyId":"AKIA"}`),
+			"text":    []byte(`hush`),
+			"list":    []byte(`["hush"]`),
+			"number":  []byte(`{"accessKeyId": 5}`),
+			"azure":   []byte(`{"subscriptionId":"a","clientId":"b","tenantId":"c","clientKey":"d"}`),
+			"blank":   []byte(`{"subscriptionId":" ","clientId":"b","tenantId":"c","clientKey":"d"}`),
+			"keyless": []byte(`{"subscriptionId":"a","clientId":"b","tenantId":"c"}`),
+		}},
+	}
+}
+
+func TestAccounts(t *testing.T) {
+	w := cloudWorld(t)
+	secret := func(key string) string { return "secretRef: {name: s, namespace: ns, key: " + key + "}" }
+	for _, tt := range []struct{ spec, want string }{
+		{`{pollIntervalInSeconds: 30, awsConfig: {region: [us-west-2], ` + secret("aws") + `}}`, ""},
+		{`{awsConfig: {region: [us-west-2], ` + secret("role") + `}}`, ""}, // no poll interval
+		{`{}`, "spec"},
+		{`{awsConfig: {}, azureConfig: {}}`, "spec.azureConfig"},
+		{`{pollIntervalInSeconds: 29, awsConfig: {region: [us-west-2], ` + secret("aws") + `}}`, "spec.pollIntervalInSeconds"},
+		{`{deletionPolicy: Forget, awsConfig: {region: [us-west-2], ` + secret("aws") + `}}`, "spec.deletionPolicy"},
+		{`{awsConfig: {region: [us-west-2]}}`, "spec.awsConfig.secretRef"},
+		{`{awsConfig: {region: [us-west-2], secretRef: {name: s}}}`, "spec.awsConfig.secretRef.namespace spec.awsConfig.secretRef.key"},
+		{`{awsConfig: {region: [us-west-2], secretRef: {name: none, namespace: ns, key: k}}}`, "spec.awsConfig.secretRef"},
+		{`{awsConfig: {region: [us-west-2], secretRef: {name: unreadable, namespace: ns, key: k}}}`, "spec.awsConfig.secretRef"},
+		{`{awsConfig: {region: [us-west-2], ` + secret("nokey") + `}}`, "spec.awsConfig.secretRef.key"},
+		{`{awsConfig: {region: [us-west-2], ` + secret("half") + `}}`, "spec.awsConfig.secretRef"},
+		{`{awsConfig: {region: [us-west-2], ` + secret("text") + `}}`, "spec.awsConfig.secretRef"},
+		{`{awsConfig: {region: [us-west-2], ` + secret("list") + `}}`, "spec.awsConfig.secretRef"},
+		{`{awsConfig: {region: [us-west-2], ` + secret("number") + `}}`, "spec.awsConfig.secretRef"},
+		{`{awsConfig: {` + secret("aws") + `}}`, "spec.awsConfig.region"},
+		{`{awsConfig: {region: [US-West-2, us-gov-east-1, cn-northwest-1, us-iso-west-1, us-isob-east-1, eu-isoe-west-1, eusc-de-east-1, ap-southeast-7, mx-central-1], ` + secret("aws") + `}}`, ""},
+		{`{awsConfig: {region: [us-west-2, "", westus2, "us-west-2 ", us_west_2], ` + secret("aws") + `}}`,
+			"spec.awsConfig.region[1] spec.awsConfig.region[2] spec.awsConfig.region[3] spec.awsConfig.region[4]"},
+		{`{awsConfig: {region: [us-west-2], endpoint: "http://localhost:4566", stsEndpoint: "https://sts", ` + secret("aws") + `}}`, ""},
+		{`{awsConfig: {region: [us-west-2], endpoint: "localhost:4566", stsEndpoint: "ftp://x", ` + secret("aws") + `}}`, "spec.awsConfig.endpoint spec.awsConfig.stsEndpoint"},
+		{`{azureConfig: {region: [westus2, "West US 2"], ` + secret("azure") + `}}`, ""},
+		{`{azureConfig: {region: [" "], ` + secret("azure") + `}}`, "spec.azureConfig.region[0]"},
+		{`{azureConfig: {region: [], ` + secret("blank") + `}}`, "spec.azureConfig.region spec.azureConfig.secretRef"},
+		{`{azureConfig: {region: [westus2], ` + secret("keyless") + `}}`, "spec.azureConfig.secretRef"},
+		{`{azureConfig: {region: [westus2]}}`, "spec.azureConfig.secretRef"},
+	} {
+		a := read(t, "{apiVersion: crd.cloud.antrea.io/v1alpha1, kind: CloudProviderAccount, spec: "+tt.spec+"}")
+		for _, op := range []validate.Operation{validate.Create, validate.Update} {
+			errs, _ := validate.Validate(validate.Request{Operation: op, Object: a}, w)
+			check(t, string(op)+" "+tt.spec, errs, tt.want)
+			if text := errs.ToAggregate(); text != nil && strings.Contains(text.Error(), "hush") {
+				t.Errorf("%s: quotes the secret: %v", tt.spec, text)
+			}
+		}
+	}
+}
+
+func TestSelectors(t *testing.T) {
+	w := cloudWorld(t)
+	for _, tt := range []struct{ account, entries, want string }{
+		{"aws", `[{vpcMatch: {matchID: vpc-1}}]`, ""},
+		{"none", `[{vpcMatch: {matchID: vpc-1}}]`, "accountName"},
+		{"aws", `[{agented: true}]`, "vmSelector[0]"},
+		{"aws", `[{vpcMatch: {}}]`, ""}, // a warning
+		{"aws", `[{vmMatch: [{}]}]`, ""},
+		{"aws", `[{vpcMatch: {matchID: a, matchName: b}}]`, "vmSelector[0].vpcMatch"},
+		{"aws", `[{vmMatch: [{matchID: a}, {matchID: a2, matchName: b}]}]`, "vmSelector[0].vmMatch[1]"},
+		{"aws", `[{vpcMatch: {matchName: prod}}]`, ""},
+		{"aws", `[{vpcMatch: {matchName: prod}, vmMatch: [{matchID: i-1}]}]`, "vmSelector[0].vpcMatch.matchName"},
+		{"aws", `[{vpcMatch: {matchName: prod}, agented: true}]`, "vmSelector[0].vpcMatch.matchName"},
+		{"azure", `[{vpcMatch: {matchName: prod}}]`, "vmSelector[0].vpcMatch.matchName"},
+		{"aws", `[{vpcMatch: {matchID: vpc-1}}, {vpcMatch: {matchID: VPC-1}}]`, "vmSelector[1].vpcMatch.matchID"},
+		{"aws", `[{vpcMatch: {matchID: vpc-1}}, {vpcMatch: {matchID: vpc-1}, vmMatch: [{matchID: i-1}]}]`, ""},
+		{"aws", `[{vmMatch: [{matchID: i-1}]}, {vpcMatch: {matchID: vpc-1}, vmMatch: [{matchID: i-1}]}]`, "vmSelector[1].vmMatch[0].matchID"},
+		{"aws", `[{vmMatch: [{matchName: a}, {matchName: a}]}]`, "vmSelector[0].vmMatch[1].matchName"},
+		{"aws", `[{vmMatch: [{matchName: a}]}, {vpcMatch: {matchID: vpc-1}, vmMatch: [{matchName: a}]}]`, ""},
+		{"aws", `[{vpcMatch: {matchID: vpc-1}, vmMatch: [{matchName: a}]}, {vpcMatch: {matchID: vpc-1}, vmMatch: [{matchName: a}]}]`, "vmSelector[1].vmMatch[0].matchName"},
+		{"aws", `[{vpcMatch: {matchID: vpc-1}, isolation: Some, mode: Mix}]`, "vmSelector[0].isolation vmSelector[0].mode"},
+	} {
+		s := read(t, "{apiVersion: crd.cloud.antrea.io/v1alpha1, kind: CloudEntitySelector, spec: {accountName: "+tt.account+", accountNamespace: ns, vmSelector: "+tt.entries+"}}")
+		want := tt.want
+		if want != "" {
+			want = "spec." + strings.ReplaceAll(want, " ", " spec.")
+		}
+		errs, _ := validate.Validate(validate.Request{Operation: validate.Create, Object: s}, w)
+		check(t, tt.account+" "+tt.entries, errs, want)
+	}
+}
+
+func TestSelectorKeepsItsAccount(t *testing.T) {
+	w := cloudWorld(t)
+	of := func(name, namespace string) runtime.Object {
+		return read(t, "{apiVersion: crd.cloud.antrea.io/v1alpha1, kind: CloudEntitySelector, spec: {accountName: '"+name+"', accountNamespace: '"+namespace+"', vmSelector: [{vpcMatch: {matchID: a}}]}}")
+	}
+	for _, tt := range []struct {
+		old, obj runtime.Object
+		want     string
+	}{
+		{of("aws", "ns"), of("azure", "ns"), "spec.accountName"},
+		{of("aws", "m"), of("aws", "ns"), "spec.accountNamespace"},
+		{of("aws", ""), of("aws", "ns"), ""}, // of a version without namespaces
+		{nil, of("aws", ""), "spec.accountNamespace"},
+	} {
+		errs, _ := validate.Validate(validate.Request{Operation: validate.Update, Object: tt.obj, Old: tt.old}, w)
+		check(t, "account", errs, tt.want)
+	}
+}
