@@ -160,7 +160,7 @@ func (notThereYet) ErrorCode() string { return "NotThereYet" }
 func (n notThereYet) ErrorMessage() string { return n.Error() }
 
 // authorizeAll adds the rules that groups lack. A new group, which nobody has
-// yet, also loses the rules that EC2 gave it.
+// yet, first loses the rules that EC2 gave it.
 func (a *applier) authorizeAll(ctx context.Context) {
 	for _, c := range a.groups {
 		have := a.have[c.Key]
@@ -177,21 +177,15 @@ func (a *applier) authorizeAll(ctx context.Context) {
 }
 
 func (a *applier) fillGroup(ctx context.Context, key string, have, want *Group, dir policy.Direction, isNew bool) error {
-	add, stale := a.delta(have, want, dir)
-	if len(add) > 0 && !isNew {
-		first := a.makeRoom(have, want, dir, add, stale)
-		if err := a.revoke(ctx, key, dir, first); err != nil {
-			return err
-		}
-		a.setRules(key, dir, minus(have.rules(dir), first))
+	add, first := a.delta(have, want, dir)
+	if !isNew {
+		first = a.makeRoom(have, want, dir, add, first)
 	}
-	if err := a.authorize(ctx, key, dir, add); err != nil {
+	if err := a.revoke(ctx, key, dir, first); err != nil {
 		return err
 	}
-	if isNew {
-		return a.revoke(ctx, key, dir, stale)
-	}
-	return nil
+	a.setRules(key, dir, minus(have.rules(dir), first))
+	return a.authorize(ctx, key, dir, add)
 }
 
 // setRules notes what rules a group has in one direction.
@@ -215,7 +209,7 @@ func (a *applier) makeRoom(have, want *Group, dir policy.Direction, add, stale [
 		v4, v6 := weight(slices.Concat(minus(have.rules(dir), gone), a.foreign(want.Class, dir), add))
 		return v4 <= most && v6 <= most
 	}
-	if fits(nil) {
+	if len(add) == 0 || fits(nil) {
 		return nil
 	}
 	var apart []Rule

@@ -97,6 +97,9 @@ func (w *writer) ports(protocol string, cells []flat.Cell, whole, all flat.Set) 
 func (w *writer) icmp(protocol string, family func(flat.Set) flat.Set, cells []flat.Cell, whole, all flat.Set) {
 	whole = family(whole)
 	w.emit(protocol, -1, -1, whole.Minus(all), whole)
+	if !slices.ContainsFunc(cells, func(c flat.Cell) bool { return !family(c.Addrs).Within(whole) }) {
+		return
+	}
 	for t := range uint16(256) {
 		var of []flat.Cell
 		size, every := 0, family(flat.AllAddrs())

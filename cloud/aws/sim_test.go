@@ -1,0 +1,303 @@
+package aws_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"isobar.dev/cloud"
+	"isobar.dev/cloud/aws"
+	"isobar.dev/compile"
+	"isobar.dev/plan"
+	"isobar.dev/policy"
+	"isobar.dev/policy/policytest"
+	sim "isobar.dev/sim/aws"
+)
+
+const (
+	accountID = "111122223333"
+	regionID  = "us-east-1"
+	keyID     = "AKIATEST000000000001"
+	keySecret = "secretForTheSimulatorOnly00000000000001"
+)
+
+// estate is a cloud that has the VMs of a world: each Network is a VPC, and each
+// VM has the groups that its VPC gives, and at times one of its own.
+func estate(s policy.Snapshot, q sim.Quotas) sim.Estate {
+	r := &sim.Region{Name: regionID, Quotas: q}
+	vpcs, spare := map[string]bool{}, 0
+	for _, w := range s.Workloads.All() {
+		if w.Kind != policy.KindExternal {
+			continue
+		}
+		if !vpcs[w.Network] {
+			vpcs[w.Network] = true
+			addVPC(r, w.Network)
+		}
+		i := &sim.Instance{ID: instanceID(w), Tags: map[string]string{"Name": w.Name}}
+		for k, n := range w.Interfaces {
+			x := &sim.Interface{ID: n.ID, Subnet: subnetOf(w.Network)}
+			if k == 0 && len(w.Name)%2 == 0 {
+				x.Groups = []string{ownGroup(w.Network)}
+			}
+			for _, a := range n.Addrs {
+				if a.Is4() {
+					x.PrivateIPs = append(x.PrivateIPs, a)
+				} else {
+					x.IPv6 = append(x.IPv6, a)
+				}
+			}
+			if len(x.PrivateIPs) == 0 { // EC2 gives every interface one
+				spare++
+				x.PrivateIPs = []netip.Addr{netip.AddrFrom4([4]byte{172, 16, 250, byte(spare)})}
+			}
+			i.Interfaces = append(i.Interfaces, x)
+		}
+		r.Instances = append(r.Instances, i)
+	}
+	return sim.Estate{Accounts: []*sim.Account{{ID: accountID, Keys: []*sim.AccessKey{{ID: keyID, Secret: keySecret}}, Regions: []*sim.Region{r}}}}
+}
+
+func subnetOf(vpc string) string { return "subnet-" + tail(vpc) }
+func ownGroup(vpc string) string { return "sg-own" + tail(vpc) }
+func tail(vpc string) string     { return strings.TrimPrefix(vpc, "vpc-") }
+func instanceID(w *policy.Workload) string {
+	return "i-" + strings.TrimSuffix(strings.TrimPrefix(w.Interfaces[0].ID, "eni-"), "0")
+}
+
+func addVPC(r *sim.Region, id string) {
+	prefixes := []netip.Prefix{netip.MustParsePrefix("172.16.0.0/16"), netip.MustParsePrefix("fd01::/16")}
+	r.VPCs = append(r.VPCs, &sim.VPC{ID: id, CIDRs: prefixes, Tags: map[string]string{"Name": "Name of " + id}})
+	r.Subnets = append(r.Subnets, &sim.Subnet{ID: subnetOf(id), VPC: id, CIDRs: prefixes})
+	r.Groups = append(r.Groups, &sim.Group{ID: ownGroup(id), VPC: id, Name: "own", Rules: []*sim.Rule{
+		{Protocol: "tcp", From: 22, To: 22, CIDR: netip.MustParsePrefix("0.0.0.0/0")},
+		{Egress: true, Protocol: "-1", From: -1, To: -1, CIDR: netip.MustParsePrefix("0.0.0.0/0")},
+	}})
+}
+
+// ec2 is a simulated cloud behind a socket.
+type ec2 struct {
+	*sim.Cloud
+	url string
+}
+
+func serve(t testing.TB, e sim.Estate, o sim.Options) *ec2 {
+	t.Helper()
+	c, err := sim.New(e, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(c.Handler())
+	t.Cleanup(server.Close)
+	return &ec2{c, server.URL}
+}
+
+// account is a new process that has the account.
+func (e *ec2) account(t testing.TB, o aws.Options, change ...func(*aws.Config)) *aws.Account {
+	t.Helper()
+	c := aws.Config{
+		Credentials: aws.Credentials{AccessKeyID: keyID, AccessKeySecret: keySecret},
+		Regions:     []string{regionID}, Cluster: "test", Endpoint: e.url, STSEndpoint: e.url,
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	if o.Attempts == 0 {
+		o.Attempts = 1
+	}
+	if o.ManyPeers == 0 {
+		o.ManyPeers = 2
+	}
+	a, err := aws.NewAccount(context.Background(), c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (e *ec2) writes() int { return len(e.Calls().Writes) }
+
+// sync makes the cloud enforce what a world says, and returns the reports.
+func (e *ec2) sync(t testing.TB, a cloud.Account, s policy.Snapshot) map[string]plan.Report {
+	t.Helper()
+	out := map[string]plan.Report{}
+	for _, rs := range compile.Rulesets(s) {
+		if rs.Workloads[0].Workload.Kind != policy.KindExternal {
+			continue
+		}
+		report, err := a.Enforcer(regionID, rs.Workloads[0].Workload.Network).Sync(context.Background(), rs)
+		if err != nil {
+			t.Fatalf("sync %s: %v", rs.Target, err)
+		}
+		out[rs.Target] = report
+	}
+	return out
+}
+
+// check holds what EC2 lets pass against Evaluate.
+func (e *ec2) check(s policy.Snapshot, reports map[string]plan.Report, flows []policy.Flow) (checked int, err error) {
+	for _, f := range flows {
+		from, to, err := s.Ends(f)
+		if err != nil {
+			continue
+		}
+		want, err := policy.Evaluate(s, f)
+		if err != nil || want.Ingress.Reason == policy.ToItself {
+			continue
+		}
+		flow, ok := simFlow(f, from, to)
+		if !ok {
+			continue
+		}
+		v := e.Reach(flow)
+		for _, x := range []struct {
+			d    policy.Direction
+			w    *policy.Workload
+			peer policy.End
+			want policy.Decision
+			got  sim.Side
+			nic  string
+		}{{policy.Ingress, to.Subject, from, want.Ingress, v.Ingress, flow.To}, {policy.Egress, from.Subject, to, want.Egress, v.Egress, flow.From}} {
+			if x.w == nil || x.w.Kind != policy.KindExternal || x.got.Result == "" || isElsewhere(s, x.w, x.peer) {
+				continue
+			}
+			report, enforced := reports[x.w.Target]
+			if !enforced || !isGoverned(s, x.w) {
+				continue
+			}
+			// The simulator rewrites what comes from elsewhere; only flows that keep
+			// the addresses of the question can be compared.
+			if v.Source != from.Addr || v.Destination != to.Addr {
+				continue
+			}
+			got := x.got.Result == sim.Allowed
+			if got != (x.want.Action == policy.Allow) && (got || !isRefused(report.Refusals, x.w)) {
+				return checked, fmt.Errorf("%v of %s, %v %s:%d: EC2 says %+v, the meaning %v\nrefusals: %v", x.d, x.w.ID, f, f.Protocol, f.Port, v, x.want, report.Refusals)
+			}
+			checked++
+		}
+	}
+	return checked, nil
+}
+
+// isGoverned says whether any policy has a say about w: others keep their groups.
+func isGoverned(s policy.Snapshot, w *policy.Workload) bool {
+	for _, rs := range compile.Rulesets(s) {
+		for _, e := range rs.Workloads {
+			if e.Workload.ID == w.ID {
+				return len(e.Ingress)+len(e.Egress) > 0 || e.IsolatedIngress != "" || e.IsolatedEgress != "" || e.DeniesIngress || e.DeniesEgress
+			}
+		}
+	}
+	return false
+}
+
+// simFlow asks about a flow between two ends as EC2 knows them.
+func simFlow(f policy.Flow, from, to policy.End) (sim.Flow, bool) {
+	out := sim.Flow{From: nameOf(from), To: nameOf(to), Port: int(f.Port), ICMPType: int(f.ICMPType), ICMPCode: int(f.ICMPCode), Family: "ipv4"}
+	if from.Addr.Is6() {
+		out.Family = "ipv6"
+	}
+	switch f.Protocol {
+	case policy.TCP, policy.UDP, policy.SCTP, policy.ICMP:
+		out.Protocol = strings.ToLower(f.Protocol.String())
+	case policy.OtherProtocol:
+		out.Protocol = "47"
+	default:
+		return out, false
+	}
+	return out, true
+}
+
+func nameOf(e policy.End) string {
+	if e.Owner != nil {
+		for _, n := range e.Owner.Interfaces {
+			if slices.Contains(n.Addrs, e.Addr) {
+				return n.ID
+			}
+		}
+	}
+	return e.Addr.String()
+}
+
+// Over the real protocol: what EC2 lets pass is what Evaluate says, after each
+// change of the world; a second sync, and a new process, write nothing; and at
+// the end all is as it was.
+func TestSyncIsEvaluate(t *testing.T) {
+	worlds := 40
+	if testing.Short() {
+		worlds = 8
+	}
+	checked := 0
+	for seed := range policytest.Seeds(t, worlds) {
+		rnd := policytest.Rand(seed)
+		first := distinct(policytest.VMWorld(rnd, 4+rnd.IntN(10)))
+		e := serve(t, estate(first, sim.Quotas{}), sim.Options{NoThrottle: true})
+		before := e.Estate()
+		a := e.account(t, aws.Options{})
+		s := first
+		for step := range 4 {
+			reports := e.sync(t, a, s)
+			n, err := e.check(s, reports, policytest.Flows(rnd, s, 80))
+			if err != nil {
+				t.Fatalf("seed %d, step %d: %v\n%s", seed, step, err, policytest.Print(s))
+			}
+			checked += n
+			writes := e.writes()
+			e.sync(t, a, s)
+			e.sync(t, e.account(t, aws.Options{}), s)
+			if n := e.writes(); n != writes {
+				t.Fatalf("seed %d, step %d: %d writes when nothing has changed: %+v", seed, step, n-writes, e.Calls().Writes[writes:])
+			}
+			s = otherPolicies(first, policytest.VMWorld(policytest.Rand(seed*1000+uint64(step)), 12))
+		}
+		e.sync(t, a, otherPolicies(first, policy.Snapshot{}))
+		if err := same(before, e.Estate()); err != nil {
+			t.Fatalf("seed %d: not as before: %v", seed, err)
+		}
+	}
+	t.Logf("%d decisions checked", checked)
+}
+
+// otherPolicies returns the workloads of s with the policies of o.
+func otherPolicies(s, o policy.Snapshot) policy.Snapshot {
+	s.Policies, s.Groups, s.Tiers = o.Policies, o.Groups, o.Tiers
+	return s
+}
+
+// same says whether both clouds have the same groups and attachments.
+func same(a, b sim.Estate) error {
+	if x, y := text(a), text(b); x != y {
+		return fmt.Errorf("was\n%s\nis\n%s", x, y)
+	}
+	return nil
+}
+
+func text(e sim.Estate) string {
+	var b strings.Builder
+	for _, r := range e.Accounts[0].Regions {
+		for _, g := range r.Groups {
+			if g.Name == "default" {
+				fmt.Fprintf(&b, "%s default\n", g.VPC)
+				continue
+			}
+			fmt.Fprintf(&b, "%s %v\n", g.ID, g.Tags)
+			for _, x := range g.Rules {
+				fmt.Fprintf(&b, "  %+v\n", *x)
+			}
+		}
+		for _, i := range r.Instances {
+			for _, n := range i.Interfaces {
+				fmt.Fprintf(&b, "%s %v %v\n", n.ID, n.Groups, n.Tags)
+			}
+		}
+	}
+	return b.String()
+}
+
+var _ = time.Second

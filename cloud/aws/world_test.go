@@ -1,0 +1,179 @@
+package aws_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"isobar.dev/cloud/aws"
+	"isobar.dev/compile"
+	"isobar.dev/policy"
+	"isobar.dev/policy/policytest"
+)
+
+// distinct gives every interface an ID of its own: a cloud has no two of one.
+func distinct(s policy.Snapshot) policy.Snapshot {
+	for id, w := range s.Workloads.All() {
+		if w.Kind != policy.KindExternal {
+			continue
+		}
+		c := *w
+		c.Interfaces = slices.Clone(w.Interfaces)
+		for i := range c.Interfaces {
+			c.Interfaces[i].ID = fmt.Sprintf("eni-%x%d", fmt.Appendf(nil, "%s", id), i)
+		}
+		s.Workloads = s.Workloads.Put(id, &c)
+	}
+	return s
+}
+
+// vpc is what the Objects of one VPC are asked with.
+type vpc struct {
+	objects  map[string]aws.Object
+	refusals []policy.Refusal
+	members  []*policy.Workload
+}
+
+// lowered lowers a world for every VPC, under quotas that are drawn.
+func lowered(rnd *rand.Rand, s policy.Snapshot) map[string]*vpc {
+	out := map[string]*vpc{}
+	for _, rs := range compile.Rulesets(s) {
+		p := aws.Place{ManyPeers: 1 + rnd.IntN(4), Own: map[string]int{}}
+		if rnd.IntN(4) == 0 {
+			p.Quotas = aws.Quotas{RulesPerGroup: 1 + rnd.IntN(12), GroupsPerNIC: 1 + rnd.IntN(5), GroupsPerRegion: 2 + rnd.IntN(6)}
+		}
+		v := &vpc{}
+		v.objects, v.refusals = aws.Lower(p, rs)
+		for _, w := range s.Workloads.All() {
+			if w.Kind == policy.KindExternal && w.Network == rs.Workloads[0].Workload.Network {
+				v.members = append(v.members, w)
+			}
+		}
+		out[rs.Target] = v
+	}
+	return out
+}
+
+// The groups of a VPC must say what Evaluate says: never more, and less only
+// where a Refusal for the VM says so.
+func TestLowerIsEvaluate(t *testing.T) {
+	worlds := 1500
+	if testing.Short() {
+		worlds = 200
+	}
+	var ran, exact, stricter, memberships int
+	for seed := range policytest.Seeds(t, worlds) {
+		ran++
+		rnd := policytest.Rand(seed)
+		s := distinct(policytest.VMWorld(rnd, 4+rnd.IntN(12)))
+		vpcs := lowered(rnd, s)
+		for _, v := range vpcs {
+			checkQuotas(t, v)
+			for _, o := range v.objects {
+				if o.Group != nil && o.Group.Kind == aws.Membership {
+					memberships++
+				}
+			}
+		}
+		for _, f := range policytest.Flows(rnd, s, 60) {
+			e, n, err := compare(s, vpcs, f)
+			if err != nil {
+				t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
+			}
+			exact, stricter = exact+e, stricter+n
+		}
+	}
+	t.Logf("%d decisions exact, %d stricter by a Refusal, %d membership groups", exact, stricter, memberships)
+	if ran >= 100 && (exact < ran*10 || stricter*5 > exact || memberships < ran/10) {
+		t.Error("the worlds are not telling")
+	}
+}
+
+func checkQuotas(t *testing.T, v *vpc) {
+	t.Helper()
+	for _, o := range v.objects {
+		if o.NIC == nil {
+			continue
+		}
+		for _, key := range o.NIC.Groups {
+			if v.objects[key].Group == nil {
+				t.Fatalf("an interface has %s, which is not there", key)
+			}
+		}
+	}
+}
+
+// compare holds both ends of one flow against Evaluate.
+func compare(s policy.Snapshot, vpcs map[string]*vpc, f policy.Flow) (exact, stricter int, err error) {
+	from, to, err := s.Ends(f)
+	if err != nil {
+		return 0, 0, nil // Evaluate has no answer either
+	}
+	want, err := policy.Evaluate(s, f)
+	if err != nil || want.Ingress.Reason == policy.ToItself {
+		return 0, 0, nil
+	}
+	f.From.Addr, f.To.Addr = from.Addr, to.Addr
+	for _, x := range []struct {
+		d    policy.Direction
+		w    *policy.Workload
+		peer policy.End
+		want policy.Decision
+	}{{policy.Ingress, to.Subject, from, want.Ingress}, {policy.Egress, from.Subject, to, want.Egress}} {
+		if x.w == nil || vpcs[x.w.Target] == nil {
+			continue
+		}
+		v := vpcs[x.w.Target]
+		allowed, governed, err := aws.Answer(v.objects, x.w, v.members, x.d, f)
+		if err != nil {
+			return exact, stricter, err
+		}
+		if !governed {
+			allowed = true
+		}
+		switch {
+		case allowed == (x.want.Action == policy.Allow):
+			exact++
+		case isElsewhere(s, x.w, x.peer):
+		case !allowed && isRefused(v.refusals, x.w):
+			stricter++
+		default:
+			return exact, stricter, fmt.Errorf("%v of %s, %v %s:%d type %d/%d with %v: the groups say %t, the meaning %v\nrefusals %v\n%s",
+				x.d, x.w.ID, f, f.Protocol, f.Port, f.ICMPType, f.ICMPCode, x.peer.Addr, allowed, x.want, v.refusals, dump(v.objects))
+		}
+	}
+	return exact, stricter, nil
+}
+
+// isElsewhere says whether peer is a workload of another network whose address
+// others have too: nobody who sees the address can tell.
+func isElsewhere(s policy.Snapshot, w *policy.Workload, peer policy.End) bool {
+	if peer.Owner == nil || peer.Owner.Network == w.Network {
+		return false
+	}
+	for _, o := range s.Workloads.All() {
+		if o.Network != peer.Owner.Network && slices.Contains(o.Addrs, peer.Addr) {
+			return true
+		}
+	}
+	return false
+}
+
+func isRefused(refusals []policy.Refusal, w *policy.Workload) bool {
+	return slices.ContainsFunc(refusals, func(r policy.Refusal) bool {
+		return r.Reason != policy.RefusedReject && slices.Contains(r.Workloads, w.ID)
+	})
+}
+
+func dump(objects map[string]aws.Object) string {
+	out := ""
+	for key, o := range objects {
+		if o.Group != nil {
+			out += fmt.Sprintf("%s: in %v out %v\n", key, o.Group.Ingress, o.Group.Egress)
+		} else {
+			out += fmt.Sprintf("%s: %+v\n", key, *o.NIC)
+		}
+	}
+	return out
+}
