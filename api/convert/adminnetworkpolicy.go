@@ -106,8 +106,8 @@ func (r *adminRule) ports(list *[]netpolv1alpha1.Port) {
 			r.portNumbers(path+".portNumber", in.PortNumber.Protocol, in.PortNumber.Port, nil)
 		case in.PortRange != nil && in.PortNumber == nil && in.NamedPort == nil:
 			r.portNumbers(path+".portRange", in.PortRange.Protocol, in.PortRange.Start, &in.PortRange.End)
-		case in.NamedPort != nil && *in.NamedPort != "" && in.PortNumber == nil && in.PortRange == nil:
-			r.namedPort(*in.NamedPort)
+		case in.NamedPort != nil && in.PortNumber == nil && in.PortRange == nil:
+			r.namedPort(path+".namedPort", *in.NamedPort)
 		default:
 			r.add(path, "set one of portNumber, namedPort and portRange")
 			r.unreadTraffic = true

@@ -238,7 +238,7 @@ func (r *adminRule) protocols(list []netpolv1alpha2.Protocol) {
 			r.add(path, "set one of tcp, udp, sctp and destinationNamedPort")
 			r.unreadTraffic = true
 		case transport == nil:
-			r.namedPort(in.DestinationNamedPort)
+			r.namedPort(path+".destinationNamedPort", in.DestinationNamedPort)
 		default:
 			r.transport(path, known, transport)
 		}
@@ -246,7 +246,11 @@ func (r *adminRule) protocols(list []netpolv1alpha2.Protocol) {
 }
 
 // namedPort adds a port of that name, whatever its protocol.
-func (r *adminRule) namedPort(name string) {
+func (r *adminRule) namedPort(path, name string) {
+	if !r.portName(path, name) {
+		r.unreadTraffic = true
+		return
+	}
 	for _, p := range []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP} {
 		r.out.Traffic = append(r.out.Traffic, policy.Traffic{Protocol: p, PortName: name})
 	}

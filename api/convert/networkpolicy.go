@@ -41,17 +41,20 @@ func NetworkPolicy(in *networkingv1.NetworkPolicy) (*policy.Policy, []Problem) {
 			return p, ps
 		}
 	}
+	// Rules of a direction that does not count are read too, to say what is wrong
+	// with them.
+	var ingress, egress []policy.Rule
+	for i, r := range in.Spec.Ingress {
+		ingress = append(ingress, ps.networkPolicyRule(fmt.Sprintf("spec.ingress[%d]", i), "from", in.Namespace, r.From, r.Ports))
+	}
+	for i, r := range in.Spec.Egress {
+		egress = append(egress, ps.networkPolicyRule(fmt.Sprintf("spec.egress[%d]", i), "to", in.Namespace, r.To, r.Ports))
+	}
 	if slices.Contains(types, networkingv1.PolicyTypeIngress) {
-		p.IsolatesIngress = true
-		for i, r := range in.Spec.Ingress {
-			p.Ingress = append(p.Ingress, ps.networkPolicyRule(fmt.Sprintf("spec.ingress[%d]", i), "from", in.Namespace, r.From, r.Ports))
-		}
+		p.IsolatesIngress, p.Ingress = true, ingress
 	}
 	if slices.Contains(types, networkingv1.PolicyTypeEgress) {
-		p.IsolatesEgress = true
-		for i, r := range in.Spec.Egress {
-			p.Egress = append(p.Egress, ps.networkPolicyRule(fmt.Sprintf("spec.egress[%d]", i), "to", in.Namespace, r.To, r.Ports))
-		}
+		p.IsolatesEgress, p.Egress = true, egress
 	}
 	return p, ps
 }

@@ -81,14 +81,14 @@ func (ps *problems) selectorSyntax(path string, s *metav1.LabelSelector) bool {
 }
 
 func (ps *problems) labelKey(path, key string) {
-	if why := validation.IsQualifiedName(key); len(why) > 0 {
-		ps.add(path, "%q is not the key of a label: %s", key, why[0])
+	if len(validation.IsQualifiedName(key)) > 0 {
+		ps.add(path, "%q is not the key of a label: want letters, digits, - _ and . between, after a DNS name and / if need be", key)
 	}
 }
 
 func (ps *problems) labelValue(path, value string) {
-	if why := validation.IsValidLabelValue(value); len(why) > 0 {
-		ps.add(path, "%q is not the value of a label: %s", value, why[0])
+	if len(validation.IsValidLabelValue(value)) > 0 {
+		ps.add(path, "%q is not the value of a label: want at most 63 letters, digits, - _ and . between", value)
 	}
 }
 
@@ -96,9 +96,10 @@ func (ps *problems) labelValue(path, value string) {
 // be read: a block without its exceptions is wider than what was written.
 func (ps *problems) block(path, cidr string, except []string) (b policy.Block, ok bool) {
 	b.Prefix, ok = ps.prefix(path+".cidr", cidr)
+	whole := b.Prefix.IsValid()
 	for i, e := range except {
 		p, good := ps.prefix(fmt.Sprintf("%s.except[%d]", path, i), e)
-		if good && ok && (p.Addr().Is4() != b.Prefix.Addr().Is4() || p.Bits() <= b.Prefix.Bits() || !b.Prefix.Contains(p.Addr())) {
+		if good && whole && (p.Addr().Is4() != b.Prefix.Addr().Is4() || p.Bits() <= b.Prefix.Bits() || !b.Prefix.Contains(p.Addr())) {
 			ps.add(fmt.Sprintf("%s.except[%d]", path, i), "%s is not a part of %s", e, cidr)
 			good = false
 		}
@@ -129,7 +130,11 @@ func (ps *problems) portRange(path string, first int32, last *int32) (policy.Por
 		end = *last
 	}
 	if first < 1 || first > 65535 || end < 1 || end > 65535 {
-		ps.add(path, "%d-%d: ports are from 1 to 65535", first, end)
+		text := fmt.Sprint(first)
+		if last != nil {
+			text += fmt.Sprintf("-%d", end)
+		}
+		ps.add(path, "%s: ports are from 1 to 65535", text)
 		return policy.Ports{}, false
 	}
 	if end < first {
@@ -161,8 +166,7 @@ func (ps *problems) port(path string, protocol *corev1.Protocol, port *intstr.In
 			ps.add(path+".endPort", "needs a port number, not the name %q", port.StrVal)
 			return t, false
 		}
-		if !strings.ContainsFunc(port.StrVal, func(c rune) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }) {
-			ps.add(path+".port", "%q is not the name of a port, which has a letter; write a number without quotes", port.StrVal)
+		if !ps.portName(path+".port", port.StrVal) {
 			return t, false
 		}
 		t.PortName = port.StrVal
@@ -171,6 +175,15 @@ func (ps *problems) port(path string, protocol *corev1.Protocol, port *intstr.In
 	var ok bool
 	t.Ports, ok = ps.portRange(path+".port", port.IntVal, endPort)
 	return t, ok
+}
+
+// portName says whether a port can have that name.
+func (ps *problems) portName(path, name string) bool {
+	if strings.ContainsFunc(name, func(c rune) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }) {
+		return true
+	}
+	ps.add(path, "%q is not the name of a port, which has a letter; write a number without quotes", name)
+	return false
 }
 
 // protocol converts a protocol with ports, written as Kubernetes writes it.
