@@ -32,6 +32,7 @@ type account struct {
 	mu              sync.Mutex
 	config          string        // identifies what client was made of; empty when there is none
 	client          cloud.Account // nil while there are no usable credentials
+	connectErr      error         // why there is none
 	last            cloud.Account // the last one that could be made, for cleaning up
 	scrub           func(string) string
 	poll            time.Duration
@@ -41,6 +42,7 @@ type account struct {
 	imports         map[string]*imported // by workload ID
 	assigned        assignment
 	assignedVersion uint64 // the version that it is made of
+	settled         bool   // since the start, all of it has been tried once
 	gone            bool   // its VMs and targets are dropped; only its object is left
 }
 
@@ -67,6 +69,7 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 	c.setSelectors(a)
 	c.setRegions(ctx, a, cpa)
 	c.assignVMs(ctx, a)
+	c.settle(a, err)
 	if statusErr := c.writeAccountStatus(ctx, a, cpa, err); statusErr != nil {
 		return statusErr
 	}
@@ -127,6 +130,7 @@ func (c *Controller) connect(ctx context.Context, a *account, cpa *cloudv1alpha1
 func (a *account) connected(config string, client cloud.Account, scrub func(string) string, err error) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.connectErr = err
 	if err != nil {
 		a.config, a.client = "", nil
 		return false
@@ -267,6 +271,75 @@ func (c *Controller) startRegions(ctx context.Context, a *account, poll time.Dur
 		}
 	}
 	return gone
+}
+
+// settle notes, once, that everything of the account has been tried: then the
+// statuses of policies can be told.
+func (c *Controller) settle(a *account, connectErr error) {
+	a.mu.Lock()
+	done := !a.settled && a.isTried(connectErr)
+	a.mu.Unlock()
+	if !done {
+		return
+	}
+	for _, t := range c.targetsOf(a.key) {
+		if open, tried, _, err := t.summary(); !tried && err == nil && (open || c.isKnown(t.name)) {
+			return
+		}
+	}
+	a.mu.Lock()
+	a.settled = true
+	a.mu.Unlock()
+	for id := range c.World().Policies.All() {
+		c.policyQueue.add(id)
+	}
+}
+
+// isTried says whether all that can be read has been, or has failed. The caller
+// holds a.mu.
+func (a *account) isTried(connectErr error) bool {
+	if connectErr != nil {
+		return true
+	}
+	if len(a.regions) == 0 || a.version != a.assignedVersion {
+		return false
+	}
+	for _, r := range a.regions {
+		if !r.view.networksRead && r.view.networksErr == nil {
+			return false
+		}
+		for _, m := range matchesOf(a.selectors) {
+			if k := matchKey(m); !r.view.read[k] && r.view.errs[k] == nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (c *Controller) isKnown(target string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known[target]
+}
+
+// isSettled says whether all accounts have been tried since the start.
+func (c *Controller) isSettled() bool {
+	for _, key := range c.accountMirror.keys() {
+		c.mu.Lock()
+		a := c.accounts[key]
+		c.mu.Unlock()
+		if a == nil {
+			return false
+		}
+		a.mu.Lock()
+		settled := a.settled || a.gone
+		a.mu.Unlock()
+		if !settled {
+			return false
+		}
+	}
+	return true
 }
 
 // pollEvery returns the time between two listings of the account.

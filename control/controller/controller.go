@@ -16,6 +16,7 @@ import (
 
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/cloud"
+	"isobar.dev/compile"
 	"isobar.dev/policy"
 	"isobar.dev/source/kube"
 )
@@ -112,7 +113,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if c.source, err = kube.New(config, kube.Options{}); err != nil {
 		return nil, err
 	}
-	c.world = world{engine: newEngine(), poke: make(chan struct{}, 1), missing: map[string]map[string]struct{}{}}
+	c.world = world{engine: engine{compile.NewEngine()}, poke: make(chan struct{}, 1), missing: map[string]map[string]struct{}{}}
 	c.accountQueue = newQueue("accounts", c.reconcileAccount)
 	c.selectorQueue = newQueue("selectors", c.reconcileSelector)
 	c.entityQueue = newQueue("entities", c.reconcileEntity)

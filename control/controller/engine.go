@@ -1,35 +1,27 @@
 package controller
 
 import (
-	"reflect"
-
 	"isobar.dev/compile"
 	"isobar.dev/policy"
 )
 
-// slow is an engine that compiles everything each time.
-type slow struct{ rulesets map[string]policy.Ruleset }
+// engine is the compiler as the world needs it.
+type engine struct{ *compile.Engine }
 
-func newEngine() engine { return &slow{} }
-
-func (s *slow) update(w policy.Snapshot) []string {
-	next := map[string]policy.Ruleset{}
-	for _, rs := range compile.Rulesets(w) {
-		next[rs.Target] = rs
+// update takes a Snapshot, and returns the targets whose Rulesets changed.
+func (e engine) update(s policy.Snapshot) []string {
+	var out []string
+	for _, c := range e.Update(s) {
+		out = append(out, c.Target)
 	}
-	var changed []string
-	for t, rs := range next {
-		if old, ok := s.rulesets[t]; !ok || !reflect.DeepEqual(old, rs) {
-			changed = append(changed, t)
-		}
-	}
-	for t := range s.rulesets {
-		if _, ok := next[t]; !ok {
-			changed = append(changed, t)
-		}
-	}
-	s.rulesets = next
-	return changed
+	return out
 }
 
-func (s *slow) ruleset(target string) policy.Ruleset { return s.rulesets[target] }
+// ruleset returns what a target must enforce: nothing when no workload has it.
+func (e engine) ruleset(target string) policy.Ruleset {
+	rs, ok := e.Ruleset(target)
+	if !ok {
+		return policy.Ruleset{Target: target}
+	}
+	return rs
+}

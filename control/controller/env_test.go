@@ -11,6 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -290,4 +292,118 @@ func (e *env) phaseIs(name string, want antreav1beta1.PolicyPhase) func() string
 		}
 		return ""
 	}
+}
+
+// entityHas is a check of a label of a VM's ExternalEntity.
+func (e *env) entityHas(network string, n int, label, want string) func() string {
+	return func() string {
+		ee, err := get[antreav1alpha2.ExternalEntity](e, entityName(network, n))
+		if err != nil {
+			return err.Error()
+		}
+		if got, ok := ee.Labels[label]; !ok || got != want {
+			return fmt.Sprintf("labels of %s: %v; want %s=%s", ee.Name, ee.Labels, label, want)
+		}
+		return ""
+	}
+}
+
+func (e *env) entityLacks(network string, n int, label string) func() string {
+	return func() string {
+		ee, err := get[antreav1alpha2.ExternalEntity](e, entityName(network, n))
+		if err != nil {
+			return err.Error()
+		}
+		if got, ok := ee.Labels[label]; ok {
+			return fmt.Sprintf("%s has %s=%s", ee.Name, label, got)
+		}
+		return ""
+	}
+}
+
+func (e *env) noEntity(network string, n int) func() string {
+	return func() string {
+		if _, err := get[antreav1alpha2.ExternalEntity](e, entityName(network, n)); !apierrors.IsNotFound(err) {
+			return fmt.Sprintf("%s is there: %v", entityName(network, n), err)
+		}
+		return ""
+	}
+}
+
+// label sets a label of an ExternalEntity as kubectl label does; nil takes it away.
+func (e *env) label(name, key string, value any) {
+	e.t.Helper()
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	ee := &antreav1alpha2.ExternalEntity{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name}}
+	if err := e.client.Patch(e.t.Context(), ee, client.RawPatch(types.MergePatchType, body), client.FieldOwner("kubectl-label")); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// selectorIs is a check of a selector's error and of its condition Imported.
+func (e *env) selectorIs(name, text, want string) func() string {
+	return func() string {
+		ces, err := get[cloudv1alpha1.CloudEntitySelector](e, name)
+		if err != nil {
+			return err.Error()
+		}
+		if text == "" && ces.Status.Error != "" || !strings.Contains(ces.Status.Error, text) {
+			return fmt.Sprintf("status.error = %q; want %q", ces.Status.Error, text)
+		}
+		return conditionIs(ces.Status.Conditions, "Imported", want)
+	}
+}
+
+// events returns all Events of the namespace, each as one line.
+func (e *env) events() []string {
+	list, err := e.core.CoreV1().Events(e.ns).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, ev := range list.Items {
+		out = append(out, ev.InvolvedObject.Name+" "+ev.Reason+" "+ev.Message)
+	}
+	return out
+}
+
+// hasEvent is a check that there is an Event about an object with that reason or message.
+func (e *env) hasEvent(object, want string) func() string {
+	return func() string {
+		all := e.events()
+		for _, ev := range all {
+			if strings.HasPrefix(ev, object+" ") && strings.Contains(ev, want) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("no Event about %s with %q among %q", object, want, all)
+	}
+}
+
+func (e *env) cloudWrites() int {
+	e.cloud.mu.Lock()
+	defer e.cloud.mu.Unlock()
+	return e.cloud.writes
+}
+
+// versions returns the versions of all objects that a controller writes to.
+func (e *env) versions() string {
+	var out []string
+	for _, list := range []client.ObjectList{&cloudv1alpha1.CloudProviderAccountList{}, &cloudv1alpha1.CloudEntitySelectorList{}, &antreav1alpha2.ExternalEntityList{}, &antreav1beta1.NetworkPolicyList{}} {
+		if err := e.client.List(context.Background(), list, client.InNamespace(e.ns)); err != nil {
+			return err.Error()
+		}
+		items, err := meta.ExtractList(list)
+		if err != nil {
+			return err.Error()
+		}
+		for _, o := range items {
+			m := o.(client.Object)
+			out = append(out, m.GetName()+"@"+m.GetResourceVersion())
+		}
+	}
+	return strings.Join(out, " ")
 }

@@ -119,7 +119,7 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 	if !ok || string(have.uid) != p.UID {
 		return nil
 	}
-	next, ok := statusOf(p, have.status, states, notice)
+	next, ok := statusOf(p, have.status, states, notice, c.isSettled())
 	if !ok || equalStatus(have.status, next) {
 		return nil
 	}
@@ -149,11 +149,11 @@ func (c *Controller) statesOf(id string, generation int64) []targetState {
 }
 
 // statusOf returns the status that a policy should have. ok is false when there
-// is nothing to say: no cloud has to do with it and nobody said otherwise, or
-// none has been asked since the start.
-func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states []targetState, notice *kube.Notice) (next antreav1beta1.NetworkPolicyStatus, ok bool) {
+// is nothing to say: no cloud has to do with it and nobody said otherwise, or not
+// all have been asked since the start (settled) and what is there may be right.
+func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states []targetState, notice *kube.Notice, settled bool) (next antreav1beta1.NetworkPolicyStatus, ok bool) {
 	unread := notice != nil && hasErrors(notice)
-	if len(states) == 0 && have.Phase == "" && !unread {
+	if len(states) == 0 && have.Phase == "" && !unread || !settled && have.Phase != "" && have.ObservedGeneration == p.Generation {
 		return next, false
 	}
 	realized, failed := 0, []string{}
@@ -161,8 +161,6 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 	for _, s := range states {
 		refusals = append(refusals, s.refusals...)
 		switch {
-		case !s.tried && have.ObservedGeneration == p.Generation:
-			return next, false
 		case s.realized:
 			realized++
 		case s.err != nil:
@@ -176,6 +174,7 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 	switch {
 	case len(refusals) > 0 || unread:
 		next.Phase = antreav1beta1.PolicyFailed
+	case !settled:
 	case realized == len(states):
 		next.Phase = antreav1beta1.PolicyRealized
 	case realized+len(failed) == len(states):

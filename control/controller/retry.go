@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -22,9 +23,13 @@ func jitter(d time.Duration) time.Duration {
 	return d - d/10 + time.Duration(rand.Int64N(int64(d)/5+1))
 }
 
-// throttled says whether a cloud refused because it was asked too often, or
-// asks for a pause: then news is no reason to ask again sooner.
+// throttled says whether a cloud refused because it was asked too often: then
+// news is no reason to ask again sooner.
 func throttled(err error) bool {
-	var t interface{ Throttled() bool }
-	return errors.As(err, &t) && t.Throttled()
+	var coded interface{ ErrorCode() string }
+	if !errors.As(err, &coded) {
+		return false
+	}
+	code := coded.ErrorCode()
+	return code == "RequestLimitExceeded" || strings.HasPrefix(code, "Throttl") || strings.HasPrefix(code, "TooManyRequests")
 }

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -55,7 +56,10 @@ func (c *Controller) writeAccountStatus(ctx context.Context, a *account, cpa *cl
 	}
 	inventory, inventoryErr := a.inventoryCondition(connectErr)
 	text := a.text(errors.Join(connectErr, inventoryErr))
-	return c.writeStatus(ctx, cpa, text, connected, inventory, c.enforcedCondition(a))
+	if inventory.Reason == reasonPending && text == "" {
+		text = cpa.Status.Error
+	}
+	return c.writeStatus(ctx, cpa, text, connected, inventory, c.enforcedCondition(a, inventory))
 }
 
 // inventoryCondition says what could not be read the last time.
@@ -78,9 +82,18 @@ func (a *account) inventoryCondition(connectErr error) (metav1.Condition, error)
 		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, "NotConnected", "what was known before is kept"
 		err = nil
 	case pending:
-		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, "Pending", "not read yet"
+		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, reasonPending, "not read yet"
 	}
 	return out, err
+}
+
+// reasonPending is that of a condition of which nothing is known since the
+// start. It does not replace what was known before.
+const reasonPending = "Pending"
+
+// isNewsOf says whether a condition is to be written over those that are there.
+func isNewsOf(conditions []metav1.Condition, now metav1.Condition) bool {
+	return now.Reason != reasonPending || meta.FindStatusCondition(conditions, now.Type) == nil
 }
 
 // failures returns what could not be read of a region the last time: each error
@@ -109,12 +122,12 @@ func (v regionView) selectorError(region string, s selector) error {
 }
 
 // enforcedCondition sums up the targets of an account.
-func (c *Controller) enforcedCondition(a *account) metav1.Condition {
+func (c *Controller) enforcedCondition(a *account, inventory metav1.Condition) metav1.Condition {
 	var failing, held, retiring []string
-	n := 0
+	n, untried := 0, 0
 	for _, t := range c.targetsOf(a.key) {
 		n++
-		open, retired, err := t.summary()
+		open, tried, retired, err := t.summary()
 		where := t.region + "/" + t.network
 		switch {
 		case err != nil:
@@ -123,29 +136,31 @@ func (c *Controller) enforcedCondition(a *account) metav1.Condition {
 			retiring = append(retiring, where)
 		case !open:
 			held = append(held, where)
+		case !tried:
+			untried++
 		}
 	}
 	out := metav1.Condition{Type: conditionEnforced, Status: metav1.ConditionTrue, Reason: "Enforced", Message: fmt.Sprintf("%d networks", n)}
 	switch {
 	case len(failing) > 0:
 		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "Failing", list(failing)
-	case len(held) > 0:
+	case len(held) > 0 && inventory.Status == metav1.ConditionFalse:
 		out.Status, out.Reason = metav1.ConditionUnknown, "Held"
 		out.Message = "nothing is written until all VMs there are known: " + list(held)
 	case len(retiring) > 0:
 		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "Restoring", list(retiring)
-	case n == 0:
-		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, "Pending", "no network is known yet"
+	case n == 0 || len(held)+untried > 0 || inventory.Reason == reasonPending:
+		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, reasonPending, "not all networks are known yet"
 	}
 	return out
 }
 
-// summary returns whether the target has had a Ruleset, is being emptied, and
-// failed the last time.
-func (t *target) summary() (open, retired bool, err error) {
+// summary returns whether the target has had a Ruleset, has been synced, is being
+// emptied, and failed the last time.
+func (t *target) summary() (open, tried, retired bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.want > 0, t.retired, t.err
+	return t.want > 0, t.have > 0, t.retired, t.err
 }
 
 // list joins the first few of all.
@@ -164,7 +179,7 @@ func (c *Controller) writeStatus(ctx context.Context, cpa *cloudv1alpha1.CloudPr
 	changed := next.Error != cpa.Status.Error || next.ObservedGeneration != cpa.Status.ObservedGeneration
 	for _, condition := range conditions {
 		condition.Message = bounded(condition.Message)
-		if setCondition(&next.Conditions, cpa.Generation, condition) {
+		if isNewsOf(next.Conditions, condition) && setCondition(&next.Conditions, cpa.Generation, condition) {
 			changed = true
 			c.conditionEvent(cpa, cpa.Status.Conditions, condition)
 		}
@@ -224,8 +239,11 @@ func (c *Controller) reconcileSelector(ctx context.Context, key types.Namespaced
 	overlaps, n, err := c.selectorState(ces)
 	switch {
 	case errors.Is(err, errUnknown):
-		imported.Status, imported.Reason, imported.Message = metav1.ConditionUnknown, "Pending", "not read yet"
+		imported.Status, imported.Reason, imported.Message = metav1.ConditionUnknown, reasonPending, "not read yet"
 		err = nil
+		if ces.Status.Error != "" {
+			return nil // it stands until something is known
+		}
 	case err != nil:
 		imported.Status, imported.Reason, imported.Message = metav1.ConditionFalse, reasonOf(err, "ReadFailed"), errText(err)
 	default:
@@ -242,7 +260,7 @@ func (c *Controller) reconcileSelector(ctx context.Context, key types.Namespaced
 	}
 	for _, condition := range conditions {
 		condition.Message = bounded(condition.Message)
-		if setCondition(&next.Conditions, ces.Generation, condition) {
+		if isNewsOf(next.Conditions, condition) && setCondition(&next.Conditions, ces.Generation, condition) {
 			changed = true
 			c.conditionEvent(ces, ces.Status.Conditions, condition)
 		}
@@ -278,7 +296,7 @@ func (c *Controller) selectorState(ces *cloudv1alpha1.CloudEntitySelector) (over
 		return nil, 0, errUnknown
 	}
 	a.mu.Lock()
-	unread := a.client != nil && len(a.regions) == 0
+	unread := len(a.regions) == 0 || a.version != a.assignedVersion
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(a.regions)) {
 		v := a.regions[name].view
@@ -290,12 +308,12 @@ func (c *Controller) selectorState(ces *cloudv1alpha1.CloudEntitySelector) (over
 		}
 	}
 	overlaps, n = a.assigned.overlaps[s.key], a.assigned.counts[s.key]
-	connected := a.client != nil
+	connectErr := a.connectErr
 	a.mu.Unlock()
 	switch {
 	case len(errs) > 0:
 		return overlaps, n, errors.New(a.text(errors.Join(errs...)))
-	case !connected && unread:
+	case connectErr != nil && unread:
 		return overlaps, n, problem{"AccountNotConnected", fmt.Errorf("CloudProviderAccount %s has no usable credentials", key)}
 	case unread:
 		return overlaps, n, errUnknown

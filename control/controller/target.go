@@ -53,7 +53,6 @@ type targetState struct {
 	name     string
 	applies  bool // the policy is in its Ruleset, or leaves it
 	realized bool // it enforces the policy in the generation that was asked for
-	tried    bool // it has been tried at least once
 	err      error
 	refusals []policy.Refusal
 }
@@ -151,7 +150,7 @@ func (t *target) about(policyID string, generation int64) targetState {
 	_, now := t.policies[policyID]
 	enforced, before := t.enforced[policyID]
 	settled := t.have == t.want && t.err == nil
-	s := targetState{name: t.name, tried: t.have > 0 || t.err != nil, applies: now || before && !settled}
+	s := targetState{name: t.name, applies: now || before && !settled}
 	s.realized = now && (settled || before && enforced == generation && t.failures < 2)
 	if !s.realized {
 		s.err = t.err

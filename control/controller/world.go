@@ -27,13 +27,6 @@ type world struct {
 	busy    atomic.Int64                    // since when it is being made; 0 when it is not
 }
 
-// engine is what the world needs of the compiler.
-type engine interface {
-	// update takes a Snapshot, and returns the targets whose Rulesets changed.
-	update(policy.Snapshot) []string
-	ruleset(target string) policy.Ruleset
-}
-
 func (c *Controller) pokeWorld() {
 	select {
 	case c.world.poke <- struct{}{}:
@@ -90,7 +83,6 @@ func (c *Controller) updateWorld() {
 			continue
 		}
 		rs := w.engine.ruleset(name)
-		rs.Target = name
 		c.stats.RulesetsMade.Add(1)
 		for id := range t.put(rs, generations(rs, next)) {
 			c.policyQueue.add(id)
