@@ -2,8 +2,11 @@ package validate_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,17 +53,11 @@ func tier(name string, priority int32) *antreav1beta1.Tier {
 
 // TestUpstreamDecisions takes every decision that upstream's webhook took.
 func TestUpstreamDecisions(t *testing.T) {
-	f, err := os.Open(filepath.Join(shared(t), "conformance", "admission-antrea.jsonl"))
-	if err != nil {
-		t.Skipf("missing: %v", err)
-	}
-	defer f.Close()
-	s := bufio.NewScanner(f)
-	s.Buffer(nil, 1<<20)
 	n := 0
-	for ; s.Scan(); n++ {
+	lines(t, "admission-antrea.jsonl", func(line []byte) {
+		n++
 		var d decision
-		if err := json.Unmarshal(s.Bytes(), &d); err != nil {
+		if err := json.Unmarshal(line, &d); err != nil {
 			t.Fatal(err)
 		}
 		r := validate.Request{Operation: validate.Operation(d.Operation), Object: read(t, string(d.Object)), Old: read(t, string(d.OldObject))}
@@ -88,33 +85,67 @@ func TestUpstreamDecisions(t *testing.T) {
 		if testing.Verbose() {
 			t.Logf("%s\n  upstream: %s\n  ours:     %v %q", d.ID, d.Reason, errs.ToAggregate(), warnings)
 		}
-	}
-	if err := s.Err(); err != nil {
-		t.Fatal(err)
-	}
+	})
 	if n < 104 {
 		t.Errorf("read %d decisions, want at least 104", n)
 	}
 }
 
-// shared finds the folder with public data beside the checkout.
-func shared(t *testing.T) string {
-	t.Helper()
-	if dir := os.Getenv("ISOBAR_SHARED"); dir != "" {
-		return dir
+// TestPublicPoliciesAreAdmitted takes the policies of the public suites, which
+// upstream admits.
+func TestPublicPoliciesAreAdmitted(t *testing.T) {
+	for _, name := range []string{"antrea-v4.jsonl", "antrea-v6.jsonl", "clusternetworkpolicy-v4.jsonl", "clusternetworkpolicy-v6.jsonl"} {
+		lines(t, name, func(line []byte) {
+			var c struct {
+				ID    string
+				Steps []struct{ Policies []json.RawMessage }
+			}
+			if err := json.Unmarshal(line, &c); err != nil {
+				t.Fatal(err)
+			}
+			for i, step := range c.Steps {
+				w := world{}
+				for _, raw := range step.Policies {
+					if !bytes.Contains(raw, []byte(`"networking.k8s.io/v1"`)) {
+						w.objects = append(w.objects, read(t, string(raw)))
+					}
+				}
+				for _, o := range w.objects {
+					validate.Default(o)
+					if errs, _ := validate.Validate(validate.Request{Operation: validate.Create, Object: o}, w); len(errs) > 0 {
+						t.Errorf("%s step %d: %v", c.ID, i+1, errs.ToAggregate())
+					}
+				}
+			}
+		})
 	}
-	dir, err := os.Getwd()
+}
+
+// lines calls each with the lines of a file of public data, which lies beside the
+// checkout or not at all.
+func lines(t *testing.T, name string, each func([]byte)) {
+	t.Helper()
+	dir := os.Getenv("ISOBAR_SHARED")
+	if dir == "" {
+		var err error
+		if dir, err = filepath.Abs("../../../shared"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Open(filepath.Join(dir, "conformance", name))
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("missing: %v", err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	for {
-		try := filepath.Join(dir, "shared")
-		if _, err := os.Stat(filepath.Join(try, "conformance")); err == nil {
-			return try
-		}
-		if filepath.Dir(dir) == dir {
-			t.Skip("missing: shared/conformance beside the checkout (or ISOBAR_SHARED)")
-		}
-		dir = filepath.Dir(dir)
+	defer f.Close()
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 64<<20)
+	for s.Scan() {
+		each(s.Bytes())
+	}
+	if err := s.Err(); err != nil {
+		t.Fatal(err)
 	}
 }

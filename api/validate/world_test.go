@@ -1,11 +1,13 @@
 package validate_test
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	antreav1alpha1 "isobar.dev/api/antrea/v1alpha1"
@@ -136,11 +138,18 @@ func newObject(apiVersion, kind string) runtime.Object {
 }
 
 // read parses one object in YAML or JSON; nil when there is none.
-func read(t *testing.T, data string) runtime.Object {
+func read(t *testing.T, text string) runtime.Object {
 	t.Helper()
+	data := []byte(text)
+	if !json.Valid(data) {
+		var err error
+		if data, err = yaml.YAMLToJSON(data); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+	}
 	var meta struct{ APIVersion, Kind string }
-	if err := yaml.Unmarshal([]byte(data), &meta); err != nil {
-		t.Fatalf("%v\n%s", err, data)
+	if err := json.Unmarshal(data, &meta); err != nil {
+		t.Fatalf("%v\n%s", err, text)
 	}
 	if meta.Kind == "" {
 		return nil
@@ -149,8 +158,8 @@ func read(t *testing.T, data string) runtime.Object {
 	if obj == nil {
 		t.Fatalf("unknown kind %s %s", meta.APIVersion, meta.Kind)
 	}
-	if err := yaml.UnmarshalStrict([]byte(data), obj); err != nil {
-		t.Fatalf("%v\n%s", err, data)
+	if unknown, err := kjson.UnmarshalStrict(data, obj); err != nil || len(unknown) > 0 {
+		t.Fatalf("%v %v\n%s", err, unknown, text)
 	}
 	return obj
 }

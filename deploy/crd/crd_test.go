@@ -262,7 +262,7 @@ func TestConformancePolicies(t *testing.T) {
 	all := kinds(t)
 	for _, name := range []string{"antrea-v4.jsonl", "antrea-v6.jsonl", "clusternetworkpolicy-v4.jsonl", "clusternetworkpolicy-v6.jsonl"} {
 		seen := 0
-		lines(t, filepath.Join(shared(t), "conformance", name), func(line []byte) {
+		lines(t, name, func(line []byte) {
 			var c struct {
 				ID    string
 				Steps []struct{ Policies []json.RawMessage }
@@ -293,30 +293,18 @@ func TestConformancePolicies(t *testing.T) {
 	}
 }
 
-// shared finds the folder with public data beside the checkout.
-func shared(t *testing.T) string {
+// lines calls each with the lines of a file of public data, which lies beside the
+// checkout or not at all.
+func lines(t *testing.T, name string, each func([]byte)) {
 	t.Helper()
-	if dir := os.Getenv("ISOBAR_SHARED"); dir != "" {
-		return dir
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		try := filepath.Join(dir, "shared")
-		if _, err := os.Stat(filepath.Join(try, "conformance")); err == nil {
-			return try
+	dir := os.Getenv("ISOBAR_SHARED")
+	if dir == "" {
+		var err error
+		if dir, err = filepath.Abs("../../../shared"); err != nil {
+			t.Fatal(err)
 		}
-		if filepath.Dir(dir) == dir {
-			t.Skip("missing: shared/conformance beside the checkout (or ISOBAR_SHARED)")
-		}
-		dir = filepath.Dir(dir)
 	}
-}
-
-func lines(t *testing.T, path string, each func([]byte)) {
-	t.Helper()
+	path := filepath.Join(dir, "conformance", name)
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("missing: %s", path)
