@@ -78,9 +78,9 @@ func TestRules(t *testing.T) {
 
 		{"ingress", `{action: Allow, to: [{podSelector: {}}]}`, "to"},
 		{"egress", `{action: Allow, from: [{podSelector: {}}]}`, "from"},
-		{"ingress", `{action: Allow, toServices: [{name: x, namespace: y}]}`, "toServices"},
+		{"ingress", `{action: Allow, toServices: [{name: x, namespace: other}]}`, "toServices"},
 		{"egress", `{action: Allow, toServices: [{name: x}]}`, "toServices[0].namespace"},
-		{"egress", `{action: Allow, toServices: [{namespace: y}]}`, "toServices[0].name"},
+		{"egress", `{action: Allow, toServices: [{namespace: other}]}`, "toServices[0].name"},
 
 		{"egress", `{action: Allow, to: [{ipBlock: {cidr: 224.0.0.0/24}}]}`, ""},
 		{"egress", `{action: Pass, to: [{ipBlock: {cidr: 224.0.0.0/24}}]}`, "action"},
@@ -111,7 +111,7 @@ func TestAppliedTo(t *testing.T) {
 		{"ClusterNetworkPolicy", `[{}]`, ""}, // a warning
 		{"ClusterNetworkPolicy", `[{serviceAccount: {name: x}}]`, "spec.appliedTo[0].serviceAccount.namespace"},
 		{"ClusterNetworkPolicy", `[{service: {namespace: x}}]`, "spec.appliedTo[0].service.name"},
-		{"ClusterNetworkPolicy", `[{group: g, service: {name: x, namespace: y}}]`, "spec.appliedTo[0]"},
+		{"ClusterNetworkPolicy", `[{group: g, service: {name: x, namespace: other}}]`, "spec.appliedTo[0]"},
 		{"NetworkPolicy", `[{externalEntitySelector: {}}, {podSelector: {}}, {group: g}]`, ""},
 		{"NetworkPolicy", `[{namespaceSelector: {}}]`, "spec.appliedTo[0].namespaceSelector"},
 		{"NetworkPolicy", `[{nodeSelector: {}}]`, "spec.appliedTo[0].nodeSelector"},
@@ -137,7 +137,7 @@ func TestGroups(t *testing.T) {
 		{"ClusterGroup", "", `{nodeSelector: {}, namespaceSelector: {}}`, "spec.namespaceSelector"},
 		{"ClusterGroup", "", `{serviceReference: {name: s}}`, "spec.serviceReference.namespace"},
 		{"Group", "x", `{serviceReference: {name: s}}`, ""},
-		{"Group", "x", `{serviceReference: {name: s, namespace: y}}`, "spec.serviceReference.namespace"},
+		{"Group", "x", `{serviceReference: {name: s, namespace: other}}`, "spec.serviceReference.namespace"},
 		{"Group", "x", `{childGroups: [g]}`, "spec.childGroups[0]"},
 		{"Group", "x", `{childGroups: [parent]}`, "spec.childGroups[0]"},
 		{"Group", "y", `{childGroups: [parent]}`, ""}, // of another namespace
