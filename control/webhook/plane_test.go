@@ -311,8 +311,8 @@ type decision struct {
 }
 
 // asWritable makes an object of the record one that an API server takes: the
-// record has priorities and names that schemas refuse, and these are not what it
-// is about.
+// record has priorities, names and missing actions that schemas refuse, and these
+// are not what it is about.
 func asWritable(t *testing.T, in map[string]any) *unstructured.Unstructured {
 	t.Helper()
 	if in == nil {
@@ -322,7 +322,23 @@ func asWritable(t *testing.T, in map[string]any) *unstructured.Unstructured {
 	unstructured.RemoveNestedField(u.Object, "status")
 	unstructured.RemoveNestedField(u.Object, "metadata", "uid")
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	if u.GetName() == "" {
+		u.SetName("unnamed")
+	}
 	u.SetName(strings.ToLower(u.GetName()))
+	for _, direction := range []string{"ingress", "egress"} {
+		rules, _, _ := unstructured.NestedSlice(u.Object, "spec", direction)
+		for _, r := range rules {
+			if r := r.(map[string]any); r["action"] == nil {
+				r["action"] = "Allow"
+			}
+		}
+		if len(rules) > 0 {
+			if err := unstructured.SetNestedSlice(u.Object, rules, "spec", direction); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	if children, ok, _ := unstructured.NestedStringSlice(u.Object, "spec", "childGroups"); ok {
 		for i := range children {
 			children[i] = strings.ToLower(children[i])
@@ -341,13 +357,26 @@ func asWritable(t *testing.T, in map[string]any) *unstructured.Unstructured {
 
 // gate lets a test make what the webhooks would refuse.
 type gate struct {
-	http.Handler
-	open atomic.Bool
+	full, noLayer7 http.Handler
+	mode           atomic.Int32
+	asked          atomic.Int32
 }
 
+// The modes of a gate.
+const (
+	full = iota
+	noLayer7
+	open // all is allowed
+)
+
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !g.open.Load() {
-		g.Handler.ServeHTTP(w, r)
+	g.asked.Add(1)
+	switch g.mode.Load() {
+	case full:
+		g.full.ServeHTTP(w, r)
+		return
+	case noLayer7:
+		g.noLayer7.ServeHTTP(w, r)
 		return
 	}
 	var review struct{ Request struct{ UID string } }
@@ -355,6 +384,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
 }
 
