@@ -44,6 +44,6 @@ Offline commands read manifests: files, folders or - for the standard input.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(evaluateCommand(), simCommand())
+	cmd.AddCommand(evaluateCommand(), upCommand(), simCommand())
 	return cmd
 }

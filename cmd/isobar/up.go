@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"isobar.dev/control/controller"
+	"isobar.dev/control/plane"
+	"isobar.dev/control/webhook"
+	"isobar.dev/deploy/crd"
+	simaws "isobar.dev/sim/aws"
+	"isobar.dev/sim/kubelet"
+)
+
+type upFlags struct {
+	dataDir   string
+	empty     bool
+	listen    string
+	awsListen string
+}
+
+func upCommand() *cobra.Command {
+	var f upFlags
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run Isobar on this machine, with a simulated cloud and a sample estate",
+		Long: `Runs a real Kubernetes API server with etcd, Isobar's controller and a simulated AWS with a sample
+estate, prints who can reach whom in that cloud, and goes on until interrupted. Everything listens on
+loopback addresses. State is kept in the data directory for the next start; what you changed stays.
+
+The first start on a machine builds the control plane from this checkout, which takes minutes.`,
+		Example: `  isobar up
+  isobar up --empty --data-dir ./state`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			u := up{flags: f, out: cmd.OutOrStdout(), progress: cmd.ErrOrStderr()}
+			return u.run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.dataDir, "data-dir", defaultDataDir(), "folder for all state")
+	flags.BoolVar(&f.empty, "empty", false, "no sample estate: no account, VM, Pod or policy")
+	flags.StringVar(&f.listen, "listen", "", "loopback address and port of the API server (default: that of the last start, else any)")
+	flags.StringVar(&f.awsListen, "aws-listen", "", "loopback address and port of the simulated AWS (default: that of the last start, else any)")
+	return cmd
+}
+
+// defaultDataDir is $XDG_DATA_HOME/isobar or its default.
+func defaultDataDir() string {
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "isobar")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "isobar-data"
+	}
+	return filepath.Join(home, ".local", "share", "isobar")
+}
+
+// up is one run of `isobar up`.
+type up struct {
+	flags    upFlags
+	out      io.Writer // the table and what to try
+	progress io.Writer
+
+	log     *slog.Logger
+	started time.Time
+	plane   *plane.Plane
+	config  *rest.Config
+	aws     *simaws.Cloud
+	awsURL  string
+
+	background sync.WaitGroup
+	failed     chan error // of what runs in the background; the first ends the run
+}
+
+func (u *up) say(format string, args ...any) {
+	fmt.Fprintf(u.progress, "[%5.1fs] %s\n", time.Since(u.started).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (u *up) run(parent context.Context) error {
+	u.started = time.Now()
+	if err := os.MkdirAll(u.flags.dataDir, 0o700); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	logFile, err := os.OpenFile(filepath.Join(u.flags.dataDir, "isobar.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	defer logFile.Close()
+	u.log = slog.New(slog.NewTextHandler(logFile, nil))
+	klog.SetSlogLogger(u.log) // client libraries write there too
+
+	ctx, cancel := context.WithCancel(parent)
+	u.failed = make(chan error, 8)
+	err = u.start(ctx)
+	if err == nil {
+		err = u.wait(ctx)
+	}
+	if parent.Err() != nil {
+		err = nil // interrupted, as asked
+		fmt.Fprintln(u.progress)
+		u.say("stopping")
+	}
+	cancel()
+	u.background.Wait()
+	if u.plane != nil {
+		grace, done := context.WithTimeout(context.Background(), 20*time.Second)
+		defer done()
+		err = errors.Join(err, u.plane.Stop(grace))
+	}
+	if err == nil {
+		u.say("stopped; the state is in %s", u.flags.dataDir)
+	}
+	return err
+}
+
+// start brings everything up and prints what it came to.
+func (u *up) start(ctx context.Context) error {
+	var err error
+	u.plane, err = plane.Start(ctx, plane.Options{
+		DataDir: filepath.Join(u.flags.dataDir, "control-plane"),
+		Listen:  u.flags.listen,
+		Search:  plane.Search{Progress: func(line string) { u.say("%s", line) }},
+	})
+	if err != nil {
+		return err
+	}
+	if u.config, err = u.plane.Config(); err != nil {
+		return err
+	}
+	u.config.QPS = -1 // the server is ours, on this machine, and has its own fairness
+	u.say("API server ready at %s", u.plane.URL())
+	if err := plane.ApplyCRDs(ctx, u.config, crd.FS); err != nil {
+		return err
+	}
+	if err := u.startAWS(ctx); err != nil {
+		return err
+	}
+	u.say("simulated AWS ready at %s", u.awsURL)
+	if err := u.startControl(ctx); err != nil {
+		return err
+	}
+	u.say("controller running")
+	if u.flags.empty {
+		return u.printEmpty()
+	}
+	return u.runSample(ctx)
+}
+
+// spawn runs f in the background until ctx ends. Its error ends the run.
+func (u *up) spawn(ctx context.Context, name string, f func(context.Context) error) {
+	u.background.Go(func() {
+		err := f(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("ended by itself")
+		}
+		select {
+		case u.failed <- fmt.Errorf("%s: %w", name, err):
+		default: // an earlier one is told
+		}
+	})
+}
+
+func (u *up) wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-u.failed:
+		return err
+	case <-u.plane.Done():
+		return errors.New("the control plane ended; see " + filepath.Join(u.flags.dataDir, "control-plane"))
+	}
+}
+
+// startAWS serves the simulated AWS, at the address of the last start if it is free.
+func (u *up) startAWS(ctx context.Context) error {
+	last := filepath.Join(u.flags.dataDir, "aws-listen")
+	listen := u.flags.awsListen
+	if listen == "" {
+		if text, err := os.ReadFile(last); err == nil && isFree(string(text)) {
+			listen = string(text)
+		}
+	}
+	o := simaws.ServeOptions{Listen: listen, StateFile: filepath.Join(u.flags.dataDir, "aws.json"), Log: u.log}
+	if u.flags.empty {
+		file := filepath.Join(u.flags.dataDir, "aws-empty.json")
+		if err := emptyEstate().Save(file); err != nil {
+			return err
+		}
+		o.EstateFile = file
+	}
+	ready := make(chan string, 1)
+	o.Ready = func(endpoint string, c *simaws.Cloud) {
+		u.aws = c
+		ready <- endpoint
+	}
+	u.spawn(ctx, "simulated AWS", func(ctx context.Context) error { return simaws.Serve(ctx, o) })
+	select {
+	case u.awsURL = <-ready:
+	case err := <-u.failed:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return os.WriteFile(last, []byte(trimScheme(u.awsURL)), 0o600)
+}
+
+// startControl runs the webhooks, the controller and the stand-in for kubelets.
+func (u *up) startControl(ctx context.Context) error {
+	if err := u.startWebhooks(ctx); err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(u.config)
+	if err != nil {
+		return err
+	}
+	// The UID of this namespace is what identifies a cluster.
+	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("identify the cluster: %w", err)
+	}
+	c, err := controller.New(u.config, controller.Options{Clouds: clouds(string(system.UID)), Log: u.log, PollEvery: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	u.spawn(ctx, "controller", c.Run)
+	u.spawn(ctx, "kubelet", func(ctx context.Context) error {
+		return kubelet.Run(ctx, client, kubelet.Options{Failed: func(err error) { u.log.Warn("pod not started", slog.Any("error", err)) }})
+	})
+	return nil
+}
+
+// startWebhooks serves admission and tells the API server of it.
+func (u *up) startWebhooks(ctx context.Context) error {
+	client, err := dynamic.NewForConfig(u.config)
+	if err != nil {
+		return err
+	}
+	hooks, err := webhook.New(client, webhook.Options{Dir: filepath.Join(u.flags.dataDir, "webhook"), Log: u.log})
+	if err != nil {
+		return err
+	}
+	// Webhooks of the last start stand at another port and refuse all writes
+	// until they are replaced, so nothing may be written before.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("webhooks: %w", err)
+	}
+	u.spawn(ctx, "webhooks", func(ctx context.Context) error { return hooks.Run(ctx, l) })
+	target := webhook.Target{URL: "https://" + l.Addr().String(), CABundle: hooks.CABundle()}
+	if err := webhook.Install(ctx, client, target); err != nil {
+		return err
+	}
+	return webhook.EnsureTiers(ctx, client)
+}

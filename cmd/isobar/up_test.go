@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	simaws "isobar.dev/sim/aws"
+)
+
+// output collects what a run prints, while it prints.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// startUp runs `isobar up` until it has printed what to try next, and returns a
+// function that interrupts it and returns its error.
+func startUp(t *testing.T, flags upFlags) (*up, *output, func() error) {
+	t.Helper()
+	out, progress := &output{}, &output{}
+	u := &up{flags: flags, out: out, progress: progress}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- u.run(ctx) }()
+	stop := sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
+	t.Cleanup(func() { _ = stop() })
+	deadline := time.After(3 * time.Minute)
+	for !strings.Contains(out.String(), "Ctrl-C ends it") {
+		select {
+		case err := <-ended:
+			t.Fatalf("up ended: %v\n%s", err, progress)
+		case <-deadline:
+			t.Fatalf("up is not up:\n%s", progress)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return u, out, stop
+}
+
+const wantReach = `
+FROM \ TO                 web-1:443  web-1:22  app-1:8080  app-1:22  db-1:5432  db-1:22
+VM web-1                  .          .         .           X         X          X
+VM app-1                  .          X         .           .         .          X
+VM db-1                   .          X         X           X         .          .
+VM bastion                .          .         X           .         X          X
+VM reports-1 (eu-west-1)  .          X         -           -         -          -
+Pod jobs/report           .          X         X           X         .          X
+Pod jobs/cleanup          .          X         X           X         X          X
+Internet 192.0.2.10       .          X         -           -         -          -
+Internet 203.0.113.7      X          X         -           -         -          -
+`
+
+// The README's first command, as a newcomer uses it: the table, then changes
+// with the API that must show in the cloud, then another start that changes nothing.
+func TestUp(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a control plane; -short")
+	}
+	dir := t.TempDir()
+	u, out, stop := startUp(t, upFlags{dataDir: dir})
+	if !strings.Contains(out.String(), wantReach) {
+		t.Errorf("up printed:\n%s\nwant in it:%s", out, wantReach)
+	}
+	a, err := newApplier(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const db, web3, app1 = "i-0a100000000000007", "i-0a100000000000003", "i-0a100000000000004"
+	cleanup, err := a.address(t.Context(), "pod:jobs/cleanup")
+	if err != nil || cleanup == "" {
+		t.Fatalf("the Pod jobs/cleanup has the address %q, %v", cleanup, err)
+	}
+	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
+	entity := schema.GroupVersionKind{Group: "crd.antrea.io", Version: "v1alpha2", Kind: "ExternalEntity"}
+	policyKind := schema.GroupVersionKind{Group: "crd.antrea.io", Version: "v1beta1", Kind: "NetworkPolicy"}
+	for _, step := range []struct {
+		what            string
+		kind            schema.GroupVersionKind
+		namespace, name string
+		patch           string
+		from, to        string
+		port            int
+		want            simaws.Result
+	}{
+		{"a Pod's label", pod, "jobs", "cleanup", `{"metadata":{"labels":{"access":"db"}}}`, cleanup, db, 5432, simaws.Allowed},
+		{"the label taken away", pod, "jobs", "cleanup", `{"metadata":{"labels":{"access":null}}}`, cleanup, db, 5432, simaws.Denied},
+		{"a VM's tag", entity, "shop", "virtualmachine-" + web3, `{"metadata":{"labels":{"nephe.antrea.io/tag-Role":"app"}}}`, web3, db, 5432, simaws.Allowed},
+		{"the cloud's own tag again", entity, "shop", "virtualmachine-" + web3, `{"metadata":{"labels":{"nephe.antrea.io/tag-Role":null}}}`, web3, db, 5432, simaws.Denied},
+		{"a policy", policyKind, "shop", "db", `{"spec":{"ingress":[{"action":"Allow","enableLogging":false,"name":"other","ports":[{"protocol":"TCP","port":5433}]}]}}`, app1, db, 5433, simaws.Allowed},
+	} {
+		r, err := a.resource(step.kind, step.namespace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := r.Patch(t.Context(), step.name, types.MergePatchType, []byte(step.patch), metav1.PatchOptions{FieldManager: "kubectl-test"}); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		flow := simaws.Flow{From: step.from, To: step.to, Protocol: "tcp", Port: step.port}
+		err = retry(t.Context(), 30*time.Second, func() error {
+			if v := u.aws.Reach(flow); v.Result != step.want {
+				return fmt.Errorf("%s is %s (%s), want %s", step.what, v.Result, v.Reason, step.want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: in the cloud after %v", step.what, time.Since(began).Round(time.Millisecond))
+	}
+	if err := stop(); err != nil {
+		t.Fatalf("interrupted, up ended with %v", err)
+	}
+
+	u, _, stop = startUp(t, upFlags{dataDir: dir})
+	settle(t, u)
+	if calls := u.aws.Calls(); len(calls.Writes) != 0 {
+		t.Errorf("a start that changes nothing made %d writes, the first %+v", len(calls.Writes), calls.Writes[0])
+	}
+	if v := u.aws.Reach(simaws.Flow{From: app1, To: db, Protocol: "tcp", Port: 5433}); v.Result != simaws.Allowed {
+		t.Errorf("after another start the changed policy is not enforced: %+v", v)
+	}
+	if err := stop(); err != nil {
+		t.Fatalf("interrupted, up ended with %v", err)
+	}
+}
+
+// settle waits until a VPC has been read and no call has been made for a second.
+func settle(t *testing.T, u *up) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	last, since := -1, time.Now()
+	for time.Now().Before(deadline) {
+		all, reads := 0, 0
+		for _, c := range u.aws.Calls().Counts {
+			all += c.Calls
+			if c.Action == "DescribeNetworkInterfaces" {
+				reads += c.Calls
+			}
+		}
+		if all != last || reads == 0 {
+			last, since = all, time.Now()
+		}
+		if time.Since(since) > time.Second {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("the cloud is still asked after a minute")
+}
+
+func TestUpEmpty(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a control plane; -short")
+	}
+	u, out, stop := startUp(t, upFlags{dataDir: t.TempDir(), empty: true})
+	if !strings.Contains(out.String(), "Nothing is in it yet") {
+		t.Errorf("up --empty printed:\n%s", out)
+	}
+	if n := len(u.aws.Estate().Accounts[0].Regions[0].VPCs); n != 0 {
+		t.Errorf("an empty estate has %d VPCs", n)
+	}
+	if err := stop(); err != nil {
+		t.Fatalf("interrupted, up ended with %v", err)
+	}
+}
+
+func TestUpRefusesASecondInstance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a control plane; -short")
+	}
+	dir := t.TempDir()
+	startUp(t, upFlags{dataDir: dir, empty: true})
+	second := up{flags: upFlags{dataDir: dir, empty: true}, out: &output{}, progress: &output{}}
+	if err := second.run(t.Context()); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("a second up on the same directory ended with %v, want an error that names it", err)
+	}
+}
