@@ -309,7 +309,7 @@ func (a *account) isTried(connectErr error) bool {
 			return false
 		}
 		for _, m := range matchesOf(a.selectors) {
-			if k := matchKey(m); !r.view.read[k] && r.view.errs[k] == nil {
+			if !r.view.hasRead(m) && r.view.errs[matchKey(m)] == nil {
 				return false
 			}
 		}

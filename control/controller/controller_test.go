@@ -57,7 +57,7 @@ func TestSecret(t *testing.T) {
 	set(map[string][]byte{"credentials": []byte(`{"accessKeyId": "AKIA1234"}`)})
 	e.eventually("half the keys", e.accountIs("accessKeySecret is missing", "Connected", "False Refused"))
 	set(map[string][]byte{"credentials": []byte(`{"accessKeyId": "AKIA1234", "accessKeySecret": "wrong-and-secret"}`)})
-	e.eventually("wrong keys", e.accountIs("region us-east-1: list networks: AuthFailure", "Inventory", "False ReadFailed"))
+	e.eventually("wrong keys", e.accountIs("region us-east-1: AuthFailure", "Inventory", "False ReadFailed"))
 
 	set(map[string][]byte{"credentials": []byte(rightKeys)})
 	e.eventually("fixed", all(e.accountIs("", "Connected", "True Connected"), e.has("vpca", 2, "5432")))
@@ -99,7 +99,7 @@ func TestUnreadableIsNotEmpty(t *testing.T) {
 	e.eventually("both regions", both)
 
 	e.cloud.with(func(f *fakeCloud) { f.down["us-west-2"] = errors.New("InternalError: 500") })
-	e.eventually("the error names the region", e.accountIs("region us-west-2: list networks: InternalError: 500", "Inventory", "False ReadFailed"))
+	e.eventually("the error names the region", e.accountIs("region us-west-2: InternalError: 500", "Inventory", "False ReadFailed"))
 	update[antreav1beta1.NetworkPolicy](e, "web", func(p *antreav1beta1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port.IntVal = 81 })
 	e.eventually("the other region goes on", e.has("vpca", 1, "81"))
 	e.eventually("the status says where it fails", e.phaseIs("web", antreav1beta1.PolicyFailed))
@@ -111,7 +111,7 @@ func TestUnreadableIsNotEmpty(t *testing.T) {
 		f.blind["vpca"] = errors.New("UnauthorizedOperation")
 		f.vms["us-west-2"] = append(f.vms["us-west-2"], vm("us-west-2", "vpcb", 7, map[string]string{"Role": "web"}))
 	})
-	e.eventually("the error names the selector", e.accountIs("selector "+e.ns+"/a: region us-east-1: list VMs", "Inventory", "False ReadFailed"))
+	e.eventually("the error names the selector", e.accountIs("selector "+e.ns+"/a: vmSelector[0]: region us-east-1: Unauth", "Inventory", "False ReadFailed"))
 	e.eventually("so does the selector", e.selectorIs("a", "UnauthorizedOperation", "False ReadFailed"))
 	e.eventually("the other selector goes on", all(e.has("vpcb", 7, "81"), e.selectorIs("b", "", "True Imported")))
 	e.quietly("it keeps its VMs", e.has("vpca", 1, "81"))

@@ -100,7 +100,7 @@ func (c *Controller) emptyTargets(a *account) (why []error) {
 			if err == nil {
 				err = errUnknown
 			}
-			why = append(why, fmt.Errorf("region %s: list networks: %w", name, err))
+			why = append(why, inRegion(name, err))
 		}
 	}
 	a.mu.Unlock()

@@ -103,7 +103,7 @@ func (c *Controller) hasNot(key types.NamespacedName, region string) bool {
 		return true // the account no longer has the region
 	}
 	for _, m := range matchesOf(a.selectors) {
-		if !r.view.read[matchKey(m)] {
+		if !r.view.hasRead(m) {
 			return false
 		}
 	}

@@ -85,11 +85,11 @@ func interfaceAddrs(n cloud.Interface) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// picks says whether m picks vm. It is what an account answers to a Match, asked
-// of what is already known.
+// picks says whether m picks vm. An account's own answer counts; this one is for
+// a Match that it has not answered yet.
 func picks(m cloud.Match, vm cloud.VM) bool {
 	if m.NetworkID != "" && !strings.EqualFold(m.NetworkID, vm.NetworkID) ||
-		m.NetworkName != "" && !strings.EqualFold(m.NetworkName, vm.NetworkName) {
+		m.NetworkName != "" && m.NetworkName != vm.NetworkName {
 		return false
 	}
 	return len(m.VMs) == 0 || rank(m, vm) > 1
@@ -103,7 +103,7 @@ func rank(m cloud.Match, vm cloud.VM) int {
 		switch {
 		case v.ID != "" && strings.EqualFold(v.ID, vm.ID):
 			best = max(best, 3)
-		case v.ID == "" && v.Name != "" && strings.EqualFold(v.Name, vm.Name):
+		case v.ID == "" && v.Name != "" && v.Name == vm.Name:
 			best = max(best, 2)
 		}
 	}
@@ -112,11 +112,11 @@ func rank(m cloud.Match, vm cloud.VM) int {
 
 // entryOf returns the entry of s that decides how vm is taken: the one that
 // names it most closely, then one that names its network, then the first.
-func (s selector) entryOf(vm cloud.VM) (entry, bool) {
+func (s selector) entryOf(view regionView, vm cloud.VM) (entry, bool) {
 	var best entry
 	score := 0
 	for _, e := range s.entries {
-		if !picks(e.match, vm) {
+		if !view.picks(e.match, vm) {
 			continue
 		}
 		n := 2 * rank(e.match, vm)
@@ -136,12 +136,25 @@ type regionView struct {
 	networksRead bool
 	networksErr  error
 	vms          map[string]cloud.VM // by ID, as last read
-	read         map[string]bool     // by matchKey: what has been read at least once
-	errs         map[string]error    // by matchKey: what could not be read last time
+	// picked has, by matchKey, the IDs of the VMs that the cloud told of last; a
+	// match that has never been read is not there.
+	picked map[string]map[string]bool
+	errs   map[string]error // by matchKey: what could not be read last time
 }
 
-// matchKey is equal for matches that pick the same.
-func matchKey(m cloud.Match) string { return strings.ToLower(fmt.Sprintf("%q", m)) }
+// matchKey is equal for matches that are the same.
+func matchKey(m cloud.Match) string { return fmt.Sprintf("%q", m) }
+
+// picks says whether m picks vm, as the cloud has told or else would tell.
+func (v regionView) picks(m cloud.Match, vm cloud.VM) bool {
+	if picked, ok := v.picked[matchKey(m)]; ok {
+		return picked[vm.ID]
+	}
+	return picks(m, vm)
+}
+
+// hasRead says whether m has been read at least once.
+func (v regionView) hasRead(m cloud.Match) bool { return v.picked[matchKey(m)] != nil }
 
 // matchesOf returns the matches of all selectors, each once, in order.
 func matchesOf(selectors []selector) []cloud.Match {
@@ -164,7 +177,7 @@ func matchesOf(selectors []selector) []cloud.Match {
 func (v regionView) with(networks []cloud.Network, networksErr error, matches []cloud.Match, answers []cloud.VMs) regionView {
 	next := regionView{
 		networks: v.networks, networksRead: v.networksRead, networksErr: networksErr,
-		vms: map[string]cloud.VM{}, read: map[string]bool{}, errs: map[string]error{},
+		vms: map[string]cloud.VM{}, picked: map[string]map[string]bool{}, errs: map[string]error{},
 	}
 	if networksErr == nil {
 		next.networks, next.networksRead = slices.Clone(networks), true
@@ -180,17 +193,19 @@ func (v regionView) with(networks []cloud.Network, networksErr error, matches []
 		if err != nil {
 			failed = append(failed, m)
 			next.errs[key] = err
-			next.read[key] = v.read[key]
+			if v.hasRead(m) {
+				next.picked[key] = v.picked[key]
+			}
 			continue
 		}
 		good = append(good, m)
-		next.read[key] = true
+		next.picked[key] = map[string]bool{}
 		for _, vm := range answers[i].VMs {
-			next.vms[vm.ID] = vm
+			next.vms[vm.ID], next.picked[key][vm.ID] = vm, true
 		}
 	}
 	for id, vm := range v.vms {
-		pickedBy := func(m cloud.Match) bool { return picks(m, vm) }
+		pickedBy := func(m cloud.Match) bool { return v.picks(m, vm) }
 		if _, has := next.vms[id]; !has && slices.ContainsFunc(failed, pickedBy) && !slices.ContainsFunc(good, pickedBy) {
 			next.vms[id] = vm
 		}
@@ -202,7 +217,7 @@ func (v regionView) with(networks []cloud.Network, networksErr error, matches []
 // network, given the matches of now.
 func (v regionView) knows(network cloud.Network, matches []cloud.Match) bool {
 	for _, m := range matches {
-		if !v.read[matchKey(m)] &&
+		if !v.hasRead(m) &&
 			(m.NetworkID == "" || strings.EqualFold(m.NetworkID, network.ID)) &&
 			(m.NetworkName == "" || strings.EqualFold(m.NetworkName, network.Name)) {
 			return false
@@ -231,18 +246,18 @@ func assign(before map[string]*imported, account types.NamespacedName, provider 
 	slices.SortFunc(selectors, selector.compare)
 	out := assignment{map[string]*imported{}, map[types.NamespacedName][]overlap{}, map[types.NamespacedName]int{}}
 	for _, region := range slices.Sorted(maps.Keys(regions)) {
-		vms := regions[region].vms
-		for _, id := range slices.Sorted(maps.Keys(vms)) {
-			out.add(before, account, provider, vms[id], selectors)
+		view := regions[region]
+		for _, id := range slices.Sorted(maps.Keys(view.vms)) {
+			out.add(before, account, provider, view, view.vms[id], selectors)
 		}
 	}
 	return out
 }
 
-func (a *assignment) add(before map[string]*imported, account types.NamespacedName, provider string, vm cloud.VM, selectors []selector) {
+func (a *assignment) add(before map[string]*imported, account types.NamespacedName, provider string, view regionView, vm cloud.VM, selectors []selector) {
 	var owner *types.NamespacedName
 	for _, s := range selectors {
-		e, ok := s.entryOf(vm)
+		e, ok := s.entryOf(view, vm)
 		if !ok {
 			continue
 		}

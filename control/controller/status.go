@@ -101,7 +101,7 @@ func isNewsOf(conditions []metav1.Condition, now metav1.Condition) bool {
 func (v regionView) failures(region string, selectors []selector) []error {
 	var out []error
 	if v.networksErr != nil {
-		out = append(out, fmt.Errorf("region %s: list networks: %w", region, v.networksErr))
+		return []error{inRegion(region, v.networksErr)} // the selectors will have failed for the same reason
 	}
 	for _, s := range selectors {
 		if err := v.selectorError(region, s); err != nil {
@@ -115,10 +115,19 @@ func (v regionView) failures(region string, selectors []selector) []error {
 func (v regionView) selectorError(region string, s selector) error {
 	for i, e := range s.entries {
 		if err := v.errs[matchKey(e.match)]; err != nil {
-			return fmt.Errorf("region %s: list VMs of vmSelector[%d]: %w", region, i, err)
+			return fmt.Errorf("vmSelector[%d]: %w", i, inRegion(region, err))
 		}
 	}
 	return nil
+}
+
+// inRegion names the region in an error, once.
+func inRegion(region string, err error) error {
+	prefix := "region " + region + ": "
+	if strings.HasPrefix(err.Error(), prefix) {
+		return err
+	}
+	return fmt.Errorf("%s%w", prefix, err)
 }
 
 // enforcedCondition sums up the targets of an account.
@@ -304,7 +313,7 @@ func (c *Controller) selectorState(ces *cloudv1alpha1.CloudEntitySelector) (over
 			errs = append(errs, err)
 		}
 		for _, e := range s.entries {
-			unread = unread || !v.read[matchKey(e.match)]
+			unread = unread || !v.hasRead(e.match)
 		}
 	}
 	overlaps, n = a.assigned.overlaps[s.key], a.assigned.counts[s.key]

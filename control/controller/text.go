@@ -21,6 +21,7 @@ func errText(err error) string {
 		return ""
 	}
 	text := requestID.ReplaceAllString(err.Error(), "")
+	text = strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ") // as errors.Join joins
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + "..."
