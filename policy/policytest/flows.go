@@ -83,6 +83,12 @@ func lastAddr(p netip.Prefix) netip.Addr {
 
 func (g *gen) flow(o interest) policy.Flow {
 	f := policy.Flow{From: g.endpoint(o), To: g.endpoint(o), Protocol: g.protocol()}
+	for range 4 { // most flows should have an answer worth asking for
+		if o.meet(f.From, f.To) {
+			break
+		}
+		f.To = g.endpoint(o)
+	}
 	switch {
 	case f.Protocol == policy.ICMP:
 		if g.odds(6) {
@@ -102,6 +108,33 @@ func (g *gen) flow(o interest) policy.Flow {
 		f.ToName = pick(g, "db.example.com", "api.example.com.", "elsewhere.org")
 	}
 	return f
+}
+
+// meet says whether the ends differ and have addresses of one family.
+func (o *interest) meet(a, b policy.Endpoint) bool {
+	if a.Workload == b.Workload && a.Workload != "" {
+		return false
+	}
+	for _, x := range o.addrsOf(a) {
+		for _, y := range o.addrsOf(b) {
+			if x.Is4() == y.Is4() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (o *interest) addrsOf(e policy.Endpoint) []netip.Addr {
+	if e.Addr.IsValid() {
+		return []netip.Addr{e.Addr}
+	}
+	for _, w := range o.workloads {
+		if w.ID == e.Workload {
+			return w.Addrs
+		}
+	}
+	return nil
 }
 
 func (g *gen) endpoint(o interest) policy.Endpoint {

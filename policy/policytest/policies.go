@@ -8,7 +8,7 @@ import (
 
 // policy draws a policy of any dialect, or, in a VM world, of Antrea's.
 func (g *gen) policy() *policy.Policy {
-	p := &policy.Policy{Priority: float64(1 + g.IntN(2)), Generation: 1}
+	p := &policy.Policy{Priority: 1 + float64(g.IntN(3))/4, Generation: 1}
 	p.Dialect = policy.Dialect(1 + g.IntN(6))
 	if g.vm {
 		p.Dialect = pick(g, policy.AntreaNetworkPolicy, policy.AntreaNetworkPolicy, policy.AntreaClusterNetworkPolicy)

@@ -181,7 +181,7 @@ func (g *gen) editPolicies(t policy.Table[*policy.Policy]) policy.Table[*policy.
 	c.Generation++
 	switch g.IntN(6) {
 	case 0:
-		c.Priority = float64(1 + g.IntN(3))
+		c.Priority = 1 + float64(g.IntN(3))/4
 	case 1:
 		c.AppliedTo = g.subjects(c.Namespace)
 	case 2:

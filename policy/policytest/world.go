@@ -167,10 +167,10 @@ func (g *gen) virtualMachine(n int) *policy.Workload {
 		Network: vpc, Target: "aws/1/region/" + vpc, Isolation: policy.Isolation(g.IntN(4)),
 	}
 	w.ID = policy.WorkloadID(w.Kind, w.Namespace, w.Name)
-	w.Interfaces = []policy.Interface{{ID: fmt.Sprintf("eni-%d-0", n), Addrs: slices.Clone(w.Addrs)}}
+	w.Interfaces = []policy.Interface{{ID: fmt.Sprintf("eni-%s-%d-0", w.Namespace, n), Addrs: slices.Clone(w.Addrs)}}
 	if g.odds(4) {
 		more := addr(fmt.Sprintf("172.16.%d.%d", n%3, 200+n%50))
-		w.Interfaces = append(w.Interfaces, policy.Interface{ID: fmt.Sprintf("eni-%d-1", n), Addrs: []netip.Addr{more}})
+		w.Interfaces = append(w.Interfaces, policy.Interface{ID: fmt.Sprintf("eni-%s-%d-1", w.Namespace, n), Addrs: []netip.Addr{more}})
 		w.Addrs = append(w.Addrs, more)
 		slices.SortFunc(w.Addrs, netip.Addr.Compare)
 	}
