@@ -19,6 +19,7 @@ const (
 	ByDefault                       // no rule decides
 	NotSubject                      // no policy can apply to that end
 	ToItself                        // a workload reaches itself without its network
+	ByTarget                        // a target's Objects, which a Refusal makes stricter than the rules
 )
 
 func (r Reason) String() string {
@@ -35,6 +36,8 @@ func (r Reason) String() string {
 		return "not enforced"
 	case ToItself:
 		return "to itself"
+	case ByTarget:
+		return "refused by the target"
 	}
 	return "invalid"
 }

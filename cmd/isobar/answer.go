@@ -13,15 +13,19 @@ import (
 )
 
 // vias are what can answer a flow, by the names of --via.
-var vias = map[string]func(policy.Snapshot) func(policy.Flow) (policy.Verdict, error){
-	"meaning": func(s policy.Snapshot) func(policy.Flow) (policy.Verdict, error) {
+var vias = map[string]func(policy.Snapshot) answerer{
+	"meaning": func(s policy.Snapshot) answerer {
 		return func(f policy.Flow) (policy.Verdict, error) { return policy.Evaluate(s, f) }
 	},
-	"compiled": func(s policy.Snapshot) func(policy.Flow) (policy.Verdict, error) {
+	"compiled": func(s policy.Snapshot) answerer {
 		rulesets := compile.Rulesets(s)
 		return func(f policy.Flow) (policy.Verdict, error) { return compile.Verdict(rulesets, s, f) }
 	},
+	"aws": viaAWS,
 }
+
+// answerer answers flows of one world.
+type answerer func(policy.Flow) (policy.Verdict, error)
 
 func viaNames() []string {
 	var names []string
@@ -32,7 +36,7 @@ func viaNames() []string {
 	return names
 }
 
-func answerer(via string, s policy.Snapshot) (func(policy.Flow) (policy.Verdict, error), error) {
+func newAnswerer(via string, s policy.Snapshot) (answerer, error) {
 	make, ok := vias[via]
 	if !ok {
 		return nil, fmt.Errorf("--via %q: this build answers by %s", via, strings.Join(viaNames(), ", "))

@@ -78,7 +78,7 @@ func (f *evaluateFlags) run(in io.Reader, out, errOut io.Writer) error {
 	for _, w := range world.Warnings {
 		fmt.Fprintln(errOut, "warning:", w)
 	}
-	answer, err := answerer(f.via, world.Snapshot)
+	answer, err := newAnswerer(f.via, world.Snapshot)
 	if err != nil {
 		return err
 	}
