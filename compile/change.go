@@ -22,9 +22,9 @@ type Change struct {
 	Groups           []*GroupChange       // by Key
 }
 
-// GroupChange is the difference between two Members of one Key. One GroupChange
-// stands in the Changes of all Targets that have the group: a consumer may tell
-// by the pointer that it has seen it.
+// GroupChange is the difference between two Members of one Key. Targets that had
+// the group and keep it share one GroupChange, as do those that get it and those
+// that lose it: a consumer may tell by the pointer that it has seen it.
 type GroupChange struct {
 	Key string
 	// New: no rule of the Target named the group before. Workloads are all members.
@@ -125,7 +125,7 @@ func (e *Engine) emit() []Change {
 	slices.SortFunc(e.up.logged, func(a, b *target) int { return cmp.Compare(a.name, b.name) })
 	var out []Change
 	for _, t := range e.up.logged {
-		if c, any := t.change(); any {
+		if c, ok := t.change(); ok {
 			out = append(out, c)
 		}
 	}
@@ -263,7 +263,7 @@ func (e *Engine) hasChanged(id string) bool {
 
 // change returns what t has logged, if that is anything: what is removed and
 // added again unchanged is not.
-func (t *target) change() (c Change, any bool) {
+func (t *target) change() (c Change, ok bool) {
 	c.Target, c.Gone = t.name, t.workloads.isEmpty()
 	if t.fresh && c.Gone {
 		return c, false // came and went

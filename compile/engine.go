@@ -37,8 +37,8 @@ type Engine struct {
 	targets  map[string]*target
 
 	hash       maphash.Hash
-	lastID     uint64
-	stamp      uint64
+	lastID     uint64 // of a bundle
+	stamp      uint64 // the last mark given to applied sets or selections
 	scratch    []*bundle
 	scratchKey []byte
 	up         update
@@ -115,6 +115,7 @@ func (e *Engine) Update(s policy.Snapshot) []Change {
 	e.settleBundles()
 	changes := e.emit()
 	e.sweep()
+	e.forget()
 	return changes
 }
 
@@ -126,7 +127,7 @@ func (e *Engine) stalePolicies(old, s policy.Snapshot) []string {
 			stale[id] = true
 		}
 	})
-	dependents := func(what byte, id string) {
+	dependents := func(what thing, id string) {
 		if b := e.users[dependency{what, id}]; b != nil {
 			for p := range b.all() {
 				stale[p] = true
@@ -135,17 +136,17 @@ func (e *Engine) stalePolicies(old, s policy.Snapshot) []string {
 	}
 	policy.Diff(old.Tiers, s.Tiers, func(id string, was, now **policy.Tier) {
 		if was == nil || now == nil || **was != **now {
-			dependents('t', id)
+			dependents(aTier, id)
 		}
 	})
 	policy.Diff(old.Services, s.Services, func(id string, was, now **policy.Service) {
 		if was == nil || now == nil || !equal(**was, **now) {
-			dependents('s', id)
+			dependents(aService, id)
 		}
 	})
 	policy.Diff(old.Groups, s.Groups, func(id string, was, now **policy.Group) {
 		if was == nil || now == nil || !equal(**was, **now) {
-			dependents('g', id)
+			dependents(aGroup, id)
 		}
 	})
 	return slices.Sorted(maps.Keys(stale))
@@ -225,8 +226,31 @@ func (e *Engine) changeWorkload(old, now *policy.Workload) {
 	}
 }
 
-// sweep drops what nothing uses any more, and forgets the Update.
+// sweep drops what nothing uses any more. What is dropped first may free what
+// is dropped later.
 func (e *Engine) sweep() {
+	for _, r := range e.up.deadRoles {
+		e.dropRole(r)
+	}
+	for _, p := range e.up.dirtyProfiles {
+		if p.workloads.isEmpty() {
+			e.dropProfile(p)
+		}
+	}
+	for _, s := range e.up.deadSelections {
+		if s.dead = false; s.users == 0 {
+			e.dropSelection(s)
+		}
+	}
+	for _, t := range e.up.emptied {
+		if t.workloads.isEmpty() {
+			delete(e.targets, t.name)
+		}
+	}
+}
+
+// forget ends the Update: what was fresh, touched or dirty is so no more.
+func (e *Engine) forget() {
 	up := &e.up
 	for _, p := range up.freshProfiles {
 		p.fresh = false
@@ -237,17 +261,14 @@ func (e *Engine) sweep() {
 	for _, p := range up.movedProfiles {
 		p.moved, p.start = false, nil
 	}
-	for _, r := range up.dirtyRoles {
-		r.start = nil
+	for _, s := range up.freshSelections {
+		s.fresh = false
 	}
-	for _, r := range up.deadRoles {
-		e.dropRole(r)
+	for _, s := range up.touchedSelections {
+		s.touched = nil
 	}
-	for _, p := range up.dirtyProfiles {
-		if p.workloads.isEmpty() && !p.gone {
-			p.gone = true
-			e.dropProfile(p)
-		}
+	for _, s := range up.loggedSelections {
+		s.log = nil
 	}
 	for _, b := range up.freshBundles {
 		b.fresh = false
@@ -258,20 +279,8 @@ func (e *Engine) sweep() {
 	for _, b := range up.touchedBundles {
 		b.touched = nil
 	}
-	for _, s := range up.freshSelections {
-		s.fresh = false
-	}
-	for _, s := range up.touchedSelections {
-		s.touched = nil
-	}
-	for _, s := range up.loggedSelections {
-		s.log = nil
-	}
-	// Dropping bundles above may have added to these.
-	for _, s := range up.deadSelections {
-		if s.dead = false; s.users == 0 {
-			e.dropSelection(s)
-		}
+	for _, r := range up.dirtyRoles {
+		r.start = nil
 	}
 	for _, t := range up.freshTargets {
 		t.fresh = false
@@ -279,12 +288,7 @@ func (e *Engine) sweep() {
 	for _, t := range up.logged {
 		t.log = nil
 	}
-	for _, t := range up.emptied {
-		if t.workloads.isEmpty() && e.targets[t.name] == t {
-			delete(e.targets, t.name)
-		}
-	}
-	e.up = update{}
+	*up = update{}
 }
 
 // dropRole takes away r unless a profile has come to it, and the bundles of

@@ -191,7 +191,6 @@ type profile struct {
 	dirty     bool   // its role may be another
 	touched   bool   // gained or lost may have something
 	moved     bool   // its role was changed
-	gone      bool
 }
 
 type posted struct {

@@ -17,9 +17,17 @@ type written struct {
 
 // dependency is something other than a policy that a policy's rules are made of.
 type dependency struct {
-	what byte // group, service or tier
+	what thing
 	id   string
 }
+
+type thing uint8
+
+const (
+	aGroup thing = iota + 1
+	aService
+	aTier
+)
 
 // rule is a rule of a policy, with what it was compiled to.
 type rule struct {
@@ -95,38 +103,52 @@ func (e *Engine) recompile(id string, p *policy.Policy) {
 		if n < len(old.rules[d]) {
 			drop = append(drop, old.rules[d][n:]...)
 		}
-		if p != nil && p.Isolates(dir) {
-			now.isolated[d] = e.useApplied(e.s.Subjects(p.AppliedTo, p.Namespace))
-			e.addIsolator(now.isolated[d], d, id)
-		}
-		if a := old.isolated[d]; a != nil {
-			if a != now.isolated[d] {
-				e.dropIsolator(a, d, id)
-			}
-			e.releaseApplied(a)
-		}
+		now.isolated[d] = e.isolate(id, p, d, old.isolated[d])
 	}
 	// What is new was counted before what is old goes, so that what both use stays.
 	for _, r := range drop {
 		e.dropRule(r)
 	}
 	now.depends = e.dependencies(p)
-	for _, d := range now.depends {
+	e.depend(id, now.depends, old.depends)
+	e.policies[id] = now
+	if p == nil {
+		delete(e.policies, id)
+	}
+}
+
+// isolate makes p, which is nil when it is gone, isolate what it applies to in
+// one direction, if it does so, and no longer what it isolated before.
+func (e *Engine) isolate(id string, p *policy.Policy, d int, old *applied) *applied {
+	var now *applied
+	if p != nil && p.Isolates(directions[d]) {
+		now = e.useApplied(e.s.Subjects(p.AppliedTo, p.Namespace))
+	}
+	if now != nil {
+		e.addIsolator(now, d, id)
+	}
+	if old != nil {
+		if old != now {
+			e.dropIsolator(old, d, id)
+		}
+		e.releaseApplied(old)
+	}
+	return now
+}
+
+// depend notes that a policy depends on now, and no longer on old alone.
+func (e *Engine) depend(id string, now, old []dependency) {
+	for _, d := range now {
 		if e.users[d] == nil {
 			e.users[d] = &bag[string]{}
 		}
 		e.users[d].add(id)
 	}
-	for _, d := range old.depends {
+	for _, d := range old {
 		if b := e.users[d]; b.remove(id) && b.len() == 0 {
 			delete(e.users, d)
 		}
 	}
-	if p == nil {
-		delete(e.policies, id)
-		return
-	}
-	e.policies[id] = now
 }
 
 // dependencies returns what else the rules of p are made of, each once.
@@ -135,31 +157,31 @@ func (e *Engine) dependencies(p *policy.Policy) []dependency {
 		return nil
 	}
 	var out []dependency
-	add := func(what byte, id string) {
+	add := func(what thing, id string) {
 		if d := (dependency{what, id}); !slices.Contains(out, d) {
 			out = append(out, d)
 		}
 	}
 	groups := func(ids []string) {
 		for _, id := range ids {
-			add('g', id)
+			add(aGroup, id)
 			g, ok := e.s.Groups.Get(id)
 			if !ok {
 				continue
 			}
 			if g.Service != "" {
-				add('s', g.Service)
+				add(aService, g.Service)
 			}
 			for _, child := range g.Children {
-				add('g', child)
+				add(aGroup, child)
 				if c, ok := e.s.Groups.Get(child); ok && c.Service != "" {
-					add('s', c.Service)
+					add(aService, c.Service)
 				}
 			}
 		}
 	}
 	if !policy.IsBuiltInTier(p.Tier) {
-		add('t', p.Tier)
+		add(aTier, p.Tier)
 	}
 	groups(p.AppliedTo.Groups)
 	for _, dir := range directions {
@@ -170,7 +192,7 @@ func (e *Engine) dependencies(p *policy.Policy) []dependency {
 				groups(r.AppliedTo.Groups)
 			}
 			for _, id := range r.Peers.Services {
-				add('s', id)
+				add(aService, id)
 			}
 		}
 	}

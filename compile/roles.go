@@ -114,9 +114,6 @@ func (e *Engine) dropPart(b *bundle, p *part) {
 }
 
 func (e *Engine) addIsolator(a *applied, d int, id string) {
-	if a == nil {
-		return
-	}
 	list := a.base.isolators[d]
 	if i, ok := slices.BinarySearch(list, id); !ok {
 		a.base.isolators[d] = slices.Insert(list, i, id)

@@ -264,19 +264,21 @@ func (e *Engine) changeNamespace(name string, ns *policy.Namespace) {
 			}
 		})
 	}
+	is, was := set(now), set(sp.nsels)
 	for _, n := range sp.nsels {
-		if !slices.Contains(now, n) {
+		if !is[n] {
 			n.spaces.remove(sp)
 			e.leave(sp, n)
 		}
 	}
 	for _, n := range now {
-		if !slices.Contains(sp.nsels, n) {
-			n.spaces.add(sp)
-			for _, p := range sp.profiles {
-				if int(p.kind) < len(n.kinds) {
-					e.matchIn(p, &n.kinds[p.kind])
-				}
+		if was[n] {
+			continue
+		}
+		n.spaces.add(sp)
+		for _, p := range sp.profiles {
+			if int(p.kind) < len(n.kinds) {
+				e.matchIn(p, &n.kinds[p.kind])
 			}
 		}
 	}
@@ -287,6 +289,14 @@ func (e *Engine) changeNamespace(name string, ns *policy.Namespace) {
 		}
 	}
 	e.dropSpaceIfUnused(sp)
+}
+
+func set(nsels []*nsel) map[*nsel]bool {
+	out := make(map[*nsel]bool, len(nsels))
+	for _, n := range nsels {
+		out[n] = true
+	}
+	return out
 }
 
 // relabelSpace keeps the index of namespaces by label.
