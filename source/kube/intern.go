@@ -47,8 +47,8 @@ func (g *generations[K, V]) put(k K, v V) {
 	g.now[k] = v
 }
 
-// workload shares what w has in common with others. id is w's own ID, of which
-// its name and namespace become parts.
+// workload shares what w has in common with others. Its name and its namespace
+// become parts of its ID.
 func (in *interner) workload(w *policy.Workload) {
 	w.Name = w.ID[len(w.ID)-len(w.Name):]
 	if w.Namespace != "" {
@@ -65,7 +65,7 @@ func (in *interner) workload(w *policy.Workload) {
 	}
 }
 
-// namespaceLabels shares those of a Namespace.
+// namespace shares the labels of n.
 func (in *interner) namespace(n *policy.Namespace) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

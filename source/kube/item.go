@@ -43,7 +43,26 @@ func (k *kind) read(obj runtime.Object, in *interner) (*item, error) {
 		object: Object{Kind: k.name, APIVersion: k.gvr.GroupVersion().String(), Namespace: m.GetNamespace(), Name: m.GetName(), UID: string(m.GetUID())},
 		key:    k.key(m.GetNamespace(), m.GetName()),
 	}
-	it.value, it.problems = k.safely(obj)
+	it.convert(k, obj, in)
+	it.problems = bounded(it.problems)
+	return it, nil
+}
+
+// convert sets the value and the problems.
+func (it *item) convert(k *kind, obj runtime.Object, in *interner) {
+	defer func() {
+		if r := recover(); r != nil {
+			it.value = nil
+			it.problems = []convert.Problem{{Message: fmt.Sprintf("cannot be read, by a fault of isobar: %v", r)}}
+		}
+	}()
+	var err error
+	it.value, it.problems, err = k.convert(obj)
+	if err != nil {
+		it.value = nil
+		it.problems = append(it.problems, convert.Problem{Message: "cannot be read: " + err.Error()})
+		return
+	}
 	switch v := it.value.(type) {
 	case *policy.Workload:
 		v.ID = it.key // one string, not two that are equal
@@ -51,22 +70,6 @@ func (k *kind) read(obj runtime.Object, in *interner) (*item, error) {
 	case *policy.Namespace:
 		in.namespace(v)
 	}
-	it.problems = bounded(it.problems)
-	return it, nil
-}
-
-func (k *kind) safely(obj runtime.Object) (value any, problems []convert.Problem) {
-	defer func() {
-		if r := recover(); r != nil {
-			value = nil
-			problems = append(problems, convert.Problem{Message: fmt.Sprintf("cannot be read, by a fault of isobar: %v", r)})
-		}
-	}()
-	value, problems, err := k.convert(obj)
-	if err != nil {
-		return nil, append(problems, convert.Problem{Message: "cannot be read: " + err.Error()})
-	}
-	return value, problems
 }
 
 // bounded cuts what an author can make long.

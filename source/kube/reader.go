@@ -27,8 +27,8 @@ import (
 const listTimeout = time.Minute
 
 // backoff is how long a reader waits after a failure: up to 5 s, so that a kind that
-// appears and an API server that is back are seen soon. One request each 5 s
-// and kind is nothing to an API server.
+// appears and an API server that is back are seen soon. Three small requests in
+// that time for each kind that is missing are nothing to an API server.
 var backoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 5 * time.Second}
 
 // clients makes one client for each group and version.
@@ -180,7 +180,7 @@ func (r *reader) failed(ctx context.Context, err error) error {
 // that is there and not served yet is not missing: its objects are unknown.
 func (r *reader) isMissing(ctx context.Context) (bool, error) {
 	name := r.kind.gvr.GroupResource().String()
-	body, err := r.client.Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", name).Do(ctx).Raw()
+	body, err := r.client.Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", name).MaxRetries(0).Do(ctx).Raw()
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -259,7 +259,8 @@ func (r *reader) Replace(objs []any, _ string) error {
 		items[i] = it
 	}
 	r.source.store.edit(func(e *edit) { e.replace(r.kind, items) })
-	r.source.report(r.index, func(s *KindStatus) { s.Missing, s.Synced, s.Err = false, true, nil })
+	// An error goes when a watch follows: without one the kind is not read on.
+	r.source.report(r.index, func(s *KindStatus) { s.Missing, s.Synced = false, true })
 	return nil
 }
 

@@ -3,6 +3,7 @@ package manifest
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
@@ -84,13 +85,14 @@ func readService(o *object) {
 type objectOf[T any] interface {
 	*T
 	metav1.Object
+	runtime.Object
 }
 
 // policyReader reads policies of one kind.
 func policyReader[T any, P objectOf[T]](convert func(P) (*policy.Policy, []convert.Problem)) func(*object) {
 	return func(o *object) {
 		in := P(new(T))
-		if !o.decode(in) {
+		if !o.decode(in) || !o.validate(in) {
 			return
 		}
 		p, problems := convert(in)
@@ -104,7 +106,7 @@ func policyReader[T any, P objectOf[T]](convert func(P) (*policy.Policy, []conve
 func groupReader[T any, P objectOf[T]](convert func(P) (*policy.Group, []convert.Problem)) func(*object) {
 	return func(o *object) {
 		in := P(new(T))
-		if !o.decode(in) {
+		if !o.decode(in) || !o.validate(in) {
 			return
 		}
 		g, problems := convert(in)
@@ -116,9 +118,14 @@ func groupReader[T any, P objectOf[T]](convert func(P) (*policy.Group, []convert
 
 func readTier(o *object) {
 	var in antreav1beta1.Tier
-	if !o.decode(&in) {
+	if !o.decode(&in) || !o.validate(&in) {
 		return
 	}
+	if other, taken := o.r.tiers[in.Spec.Priority]; taken {
+		o.fail("spec.priority", "%d: the tier %s has it", in.Spec.Priority, other)
+		return
+	}
+	o.r.tiers[in.Spec.Priority] = o.name
 	tier, problems := convert.Tier(&in)
 	if o.accept(problems) {
 		o.r.world.Tiers = o.r.world.Tiers.Put(tier.Name, tier)
@@ -127,7 +134,7 @@ func readTier(o *object) {
 
 func readExternalEntity(o *object) {
 	var in antreav1alpha2.ExternalEntity
-	if !o.decode(&in) {
+	if !o.decode(&in) || !o.validate(&in) {
 		return
 	}
 	w, problems := convert.ExternalEntity(&in)

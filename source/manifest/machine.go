@@ -35,14 +35,19 @@ func readVirtualMachine(o *object) {
 }
 
 // placeMachines gives the ExternalEntities of VirtualMachines their cloud's
-// side. One that a manifest wrote keeps its labels and addresses.
+// side. One that a manifest wrote keeps its labels and addresses, and its agent
+// where it has one.
 func (r *reader) placeMachines() {
 	for _, m := range r.machines {
 		w := m.entity
 		if written, ok := r.world.Workloads.Get(w.ID); ok {
 			w = written
 		}
-		w = convert.OnCloud(w, m.target, m.network, m.interfaces, policy.IsolateDirection)
+		target := m.target
+		if target == "" {
+			target = w.Target
+		}
+		w = convert.OnCloud(w, target, m.network, m.interfaces, policy.IsolateDirection)
 		r.world.Workloads = r.world.Workloads.Put(w.ID, w)
 	}
 }

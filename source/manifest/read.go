@@ -1,9 +1,6 @@
 package manifest
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,13 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 )
 
-// MaxBytes bounds what is read of one file or stream.
-const MaxBytes = 256 << 20
+// Bounds of what is read. YAML takes some thirty times its size to parse, so a
+// document of it may be less than a file.
+const (
+	MaxBytes     = 256 << 20 // of one file or stream
+	MaxYAMLBytes = 64 << 20  // of one YAML document, its aliases written out; JSON has no such bound
+)
 
 // Error is something wrong in a document.
 type Error struct {
@@ -48,7 +46,8 @@ type document struct {
 }
 
 // files lists what path stands for: itself, or the .yaml, .yml and .json files
-// of a folder and its sub-folders, sorted.
+// of a folder and its sub-folders, sorted. Folders whose names begin with a dot
+// are left out, as those that a mounted ConfigMap keeps its versions in.
 func files(path string) ([]string, error) {
 	if path == "-" {
 		return []string{path}, nil
@@ -60,13 +59,23 @@ func files(path string) ([]string, error) {
 	if !info.IsDir() {
 		return []string{path}, nil
 	}
+	root := path
+	if link, err := filepath.EvalSymlinks(path); err == nil {
+		root = link // a walk does not follow links, not even at its root
+	}
 	var out []string
-	err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
 			return err
 		}
-		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(p)) {
-			out = append(out, p)
+		if d.IsDir() {
+			if p != root && strings.HasPrefix(d.Name(), ".") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(p))) {
+			out = append(out, filepath.Join(path, strings.TrimPrefix(p, root)))
 		}
 		return nil
 	})
@@ -76,37 +85,39 @@ func files(path string) ([]string, error) {
 	return out, err
 }
 
-// read returns the documents of one file; "-" reads in.
-func read(file string, in io.Reader) ([]document, error) {
+// read returns the documents of one file that can be read, and what is wrong
+// with the others; "-" reads in.
+func read(file string, in io.Reader) ([]document, []error) {
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, err
+			return nil, []error{err}
 		}
 		defer f.Close()
 		in = f
 	}
-	limited := &io.LimitedReader{R: in, N: MaxBytes + 1}
-	var out []document
-	r := utilyaml.NewYAMLReader(bufio.NewReader(limited))
-	for n := 1; ; n++ {
-		text, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, &Error{File: file, Document: n, Message: err.Error()}
-		}
-		if limited.N == 0 {
-			return nil, fmt.Errorf("%s: more than %d MiB", file, MaxBytes>>20)
-		}
-		j, err := yaml.YAMLToJSONStrict(text)
-		if err != nil {
-			return nil, &Error{File: file, Document: n, Message: err.Error()}
-		}
-		if bytes.Equal(bytes.TrimSpace(j), []byte("null")) {
-			continue // an empty document, or one of comments only
-		}
-		out = append(out, document{file, n, j})
+	text, err := io.ReadAll(io.LimitReader(in, MaxBytes+1))
+	switch {
+	case err != nil:
+		return nil, []error{fmt.Errorf("read %s: %w", file, err)}
+	case len(text) > MaxBytes:
+		return nil, []error{fmt.Errorf("%s: more than %d MiB", file, MaxBytes>>20)}
 	}
+	var docs []document
+	var errs []error
+	n := 0
+	for part := range split(text) {
+		values, err := values(part)
+		for _, v := range values {
+			n++
+			if v != nil {
+				docs = append(docs, document{file, n, v})
+			}
+		}
+		if err != nil {
+			n++
+			errs = append(errs, &Error{File: file, Document: n, Message: strings.TrimPrefix(err.Error(), "yaml: ")})
+		}
+	}
+	return docs, errs
 }

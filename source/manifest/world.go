@@ -1,16 +1,21 @@
 package manifest
 
 import (
+	gojson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/json"
 
 	"isobar.dev/api/convert"
+	"isobar.dev/api/validate"
 	"isobar.dev/policy"
 )
 
@@ -32,20 +37,17 @@ func Read(paths []string, o Options) (World, error) {
 	if o.Stdin == nil {
 		o.Stdin = eof{}
 	}
-	r := reader{options: o, seen: map[string]document{}, bare: map[string]bool{}}
+	r := reader{options: o, seen: map[string]document{}, bare: map[string]bool{}, tiers: map[int32]string{}}
 	for _, path := range paths {
 		list, err := files(path)
 		if err != nil {
 			return World{}, err
 		}
 		for _, file := range list {
-			docs, err := read(file, o.Stdin)
-			if err != nil {
-				r.errs = append(r.errs, err)
-				continue
-			}
+			docs, errs := read(file, o.Stdin)
+			r.errs = append(r.errs, errs...)
 			for _, d := range docs {
-				r.object(d, d.json)
+				r.object(d, d.json, place{})
 			}
 		}
 	}
@@ -66,13 +68,22 @@ type reader struct {
 	world    policy.Snapshot
 	seen     map[string]document // by kind, namespace and name
 	machines []machine
-	bare     map[string]bool // IDs of Pods without a status
+	bare     map[string]bool  // IDs of Pods without a status
+	tiers    map[int32]string // names by number
+	invented []string         // Namespaces that no manifest has
 	errs     []error
 	warnings []string
 }
 
+// place is where in a document an object stands: nowhere but at its root, or in
+// a list.
+type place struct {
+	name             string // such as items[3]; empty at the root
+	apiVersion, kind string // what the list says of its items; empty where they say it
+}
+
 // object takes one object, or the items of a list.
-func (r *reader) object(d document, raw []byte) {
+func (r *reader) object(d document, raw []byte, in place) {
 	var head struct {
 		metav1.TypeMeta `json:",inline"`
 		Metadata        struct {
@@ -81,36 +92,54 @@ func (r *reader) object(d document, raw []byte) {
 		} `json:"metadata"`
 	}
 	if err := json.UnmarshalCaseSensitivePreserveInts(raw, &head); err != nil {
-		r.fail(d, "", "", "%v", err)
+		r.fail(d, in.name, "", "not a Kubernetes object: %v", err)
 		return
+	}
+	if in.kind != "" && head.Kind == "" && head.APIVersion == "" {
+		head.Kind, head.APIVersion = in.kind, in.apiVersion
 	}
 	if head.Kind == "" || head.APIVersion == "" {
-		r.fail(d, "", "", "not a Kubernetes object: apiVersion and kind must be set")
+		r.fail(d, in.name, "", "not a Kubernetes object: apiVersion and kind must be set")
 		return
 	}
-	if head.Kind == "List" && head.APIVersion == "v1" {
-		r.list(d, raw)
+	if of, isList := listOf(head.APIVersion, head.Kind); isList {
+		if in.name != "" {
+			r.fail(d, in.name, "kind", "a list in a list")
+			return
+		}
+		r.list(d, raw, head.APIVersion, of)
 		return
 	}
 	k, known := kinds[head.APIVersion+" "+head.Kind]
 	if !known {
+		object := label(head.Kind, head.Metadata.Namespace, head.Metadata.Name)
 		if r.options.IgnoreUnknown {
-			r.warn(d, head.Kind+" "+head.Metadata.Name, "", "kind %s of %s is not known: ignored", head.Kind, head.APIVersion)
+			r.warn(d, object, "", "kind %s of %s is not known: ignored", head.Kind, head.APIVersion)
 			return
 		}
-		r.fail(d, head.Kind+" "+head.Metadata.Name, "kind", "%s of %s is not known", head.Kind, head.APIVersion)
+		r.fail(d, object, "kind", "%s of %s is not known", head.Kind, head.APIVersion)
 		return
 	}
 	ns, name := head.Metadata.Namespace, head.Metadata.Name
 	if k.namespaced && ns == "" {
 		ns = "default"
 	}
-	if !k.namespaced {
-		ns = ""
-	}
 	o := object{r: r, doc: d, raw: raw, namespace: ns, name: name, label: label(head.Kind, ns, name)}
 	if name == "" {
+		o.label = label(head.Kind, ns, in.name)
 		o.fail("metadata.name", "must be set")
+		return
+	}
+	if why := validation.IsDNS1123Subdomain(name); len(why) > 0 {
+		o.fail("metadata.name", "%q: %s", name, why[0])
+		return
+	}
+	if why := validation.IsDNS1123Label(ns); k.namespaced && len(why) > 0 {
+		o.fail("metadata.namespace", "%q: %s", ns, why[0])
+		return
+	}
+	if !k.namespaced && ns != "" {
+		o.fail("metadata.namespace", "a %s of %s belongs to no namespace", head.Kind, head.APIVersion)
 		return
 	}
 	key := head.APIVersion + " " + o.label
@@ -123,25 +152,47 @@ func (r *reader) object(d document, raw []byte) {
 }
 
 func label(kind, namespace, name string) string {
-	if namespace == "" {
+	switch {
+	case name == "":
+		return kind
+	case namespace == "":
 		return kind + " " + name
 	}
 	return kind + " " + namespace + "/" + name
 }
 
-func (r *reader) list(d document, raw []byte) {
+// listOf says whether a kind is a list, and of what kind: none for a List, whose
+// items say themselves what they are.
+func listOf(apiVersion, k string) (of string, isList bool) {
+	if apiVersion == "v1" && k == "List" {
+		return "", true
+	}
+	of, isList = strings.CutSuffix(k, "List")
+	_, known := kinds[apiVersion+" "+of]
+	return of, isList && known
+}
+
+func (r *reader) list(d document, raw []byte, apiVersion, of string) {
 	var list struct {
 		metav1.TypeMeta `json:",inline"`
 		Metadata        metav1.ListMeta `json:"metadata"`
 		Items           []rawItem       `json:"items"`
 	}
 	strict, err := json.UnmarshalStrict(raw, &list)
-	if err = errors.Join(append(strict, err)...); err != nil {
-		r.fail(d, "List", "", "%v", err)
+	for _, err := range append(strict, err) {
+		if err != nil {
+			r.fail(d, of+"List", "", "%v", err)
+		}
+	}
+	if len(strict) > 0 || err != nil {
 		return
 	}
-	for _, item := range list.Items {
-		r.object(d, item)
+	for i, item := range list.Items {
+		in := place{name: fmt.Sprintf("items[%d]", i)}
+		if of != "" {
+			in.apiVersion, in.kind = apiVersion, of
+		}
+		r.object(d, item, in)
 	}
 }
 
@@ -179,12 +230,41 @@ func (o *object) fail(field, format string, args ...any) {
 // decode reads the object into a typed one, strictly, and says whether it could.
 func (o *object) decode(into metav1.Object) bool {
 	strict, err := json.UnmarshalStrict(o.raw, into)
-	if err = errors.Join(append(strict, err)...); err != nil {
+	var wrongType *gojson.UnmarshalTypeError
+	if errors.As(err, &wrongType) {
+		o.fail(wrongType.Field, "a %s does not fit here", wrongType.Value)
+		return false
+	}
+	for _, err := range append(strict, err) {
+		if err == nil {
+			continue
+		}
+		// As in `unknown field "spec.foo"`.
+		if f, ok := err.(json.FieldError); ok {
+			reason, _, _ := strings.Cut(err.Error(), " \"")
+			o.fail(f.FieldPath(), "%s", reason)
+			continue
+		}
 		o.fail("", "%v", err)
+	}
+	if len(strict) > 0 || err != nil {
 		return false
 	}
 	into.SetNamespace(o.namespace)
 	return true
+}
+
+// validate refuses what admission would refuse of an object alone. Whether what
+// it refers to is there is not asked: a world may be a part of one.
+func (o *object) validate(in runtime.Object) bool {
+	errs, warnings := validate.Validate(validate.Request{Operation: validate.Create, Object: in}, nil)
+	for _, e := range errs {
+		o.fail(e.Field, "%s", e.ErrorBody())
+	}
+	for _, w := range warnings {
+		o.r.warn(o.doc, o.label, "", "%s", w)
+	}
+	return len(errs) == 0
 }
 
 // accept reports problems and says whether the object may be used.
@@ -205,24 +285,12 @@ func (o *object) accept(problems []convert.Problem) bool {
 // addresses for Pods that are written as they are applied, without status.
 func (r *reader) complete() {
 	r.placeMachines()
-	next := netip.MustParseAddr("198.18.0.1") // of the range for tests, RFC 2544
+	r.placeBarePods()
 	for _, w := range r.world.Workloads.All() {
-		if w.Namespace != "" {
-			r.needNamespace(w.Namespace)
-		}
-		if !r.bare[w.ID] {
-			continue
-		}
-		placed := *w
-		placed.Addrs = []netip.Addr{next}
-		r.world.Workloads = r.world.Workloads.Put(w.ID, &placed)
-		r.warnings = append(r.warnings, fmt.Sprintf("%s has no status: it is taken to run with the address %v", w.ID, next))
-		next = next.Next()
+		r.needNamespace(w.Namespace)
 	}
 	for _, p := range r.world.Policies.All() {
-		if p.Namespace != "" {
-			r.needNamespace(p.Namespace)
-		}
+		r.needNamespace(p.Namespace)
 		if _, ok := r.world.TierNumber(p.Tier); !ok {
 			r.warnings = append(r.warnings, fmt.Sprintf("%s: spec.tier: %q does not exist: what the policy denies stands in tier application, what it allows does not count", p.ID, p.Tier))
 		}
@@ -231,12 +299,72 @@ func (r *reader) complete() {
 				r.warnings = append(r.warnings, fmt.Sprintf("%s: %s does not exist, or its child groups have children: it has no members", p.ID, id))
 			}
 		}
+		for _, id := range servicesOf(p) {
+			r.needService(p.ID, id)
+		}
+	}
+	for _, g := range r.world.Groups.All() {
+		r.needService(g.ID, g.Service)
+		for _, id := range g.Children {
+			if _, ok := r.world.Groups.Get(id); !ok {
+				r.warnings = append(r.warnings, fmt.Sprintf("%s: spec.childGroups: %s does not exist: it adds no members", g.ID, id))
+			}
+		}
+	}
+	if len(r.invented) > 0 {
+		r.warnings = append(r.warnings, fmt.Sprintf("no manifest has the Namespace %s: it is taken to have no labels but its name", strings.Join(r.invented, ", ")))
 	}
 }
 
-// needNamespace adds the Namespace that a cluster would have.
+// placeBarePods gives Pods without a status addresses of the ranges for tests
+// (RFC 2544, RFC 5180) that nothing else has.
+func (r *reader) placeBarePods() {
+	taken := map[netip.Addr]bool{}
+	for _, w := range r.world.Workloads.All() {
+		for _, a := range w.Addrs {
+			taken[a] = true
+		}
+	}
+	v4, v6 := netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:2::1")
+	for _, w := range r.world.Workloads.All() {
+		if !r.bare[w.ID] {
+			continue
+		}
+		for taken[v4] {
+			v4 = v4.Next()
+		}
+		for taken[v6] {
+			v6 = v6.Next()
+		}
+		placed := *w
+		placed.Addrs = []netip.Addr{v4, v6}
+		r.world.Workloads = r.world.Workloads.Put(w.ID, &placed)
+		r.warnings = append(r.warnings, fmt.Sprintf("%s has no status: it is taken to run with the addresses %v and %v", w.ID, v4, v6))
+		v4, v6 = v4.Next(), v6.Next()
+	}
+}
+
+// needService warns of a Service that is not there.
+func (r *reader) needService(of, id string) {
+	if _, ok := r.world.Services.Get(id); !ok && id != "" {
+		r.warnings = append(r.warnings, fmt.Sprintf("%s: Service %s does not exist: nothing is matched by it", of, id))
+	}
+}
+
+// servicesOf returns the IDs of the Services that p refers to, sorted.
+func servicesOf(p *policy.Policy) []string {
+	var ids []string
+	for _, rule := range p.Egress {
+		ids = append(ids, rule.Peers.Services...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// needNamespace adds the Namespace that a cluster would have, if name is not empty.
 func (r *reader) needNamespace(name string) {
-	if _, ok := r.world.Namespaces.Get(name); !ok {
+	if _, ok := r.world.Namespaces.Get(name); !ok && name != "" {
+		r.invented = append(r.invented, name)
 		ns := &policy.Namespace{Name: name, Labels: policy.LabelsOf(map[string]string{"kubernetes.io/metadata.name": name})}
 		r.world.Namespaces = r.world.Namespaces.Put(name, ns)
 	}
