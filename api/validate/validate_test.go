@@ -243,3 +243,30 @@ func TestNothingToDecide(t *testing.T) {
 		check(t, fmt.Sprintf("%+v", r), errs, "")
 	}
 }
+
+// What is admitted, as upstream does, but closes or does nothing, is said.
+func TestWarnings(t *testing.T) {
+	const (
+		acnp  = `apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy`
+		annp  = `apiVersion: crd.antrea.io/v1beta1, kind: NetworkPolicy`
+		group = `apiVersion: crd.antrea.io/v1beta1, kind: Group`
+		ces   = `apiVersion: crd.cloud.antrea.io/v1alpha1, kind: CloudEntitySelector`
+	)
+	for _, tt := range []struct{ in, want string }{
+		{`{` + annp + `, spec: {priority: 1, appliedTo: [{}]}}`, "spec.appliedTo[0]"},
+		{`{` + acnp + `, spec: {priority: 1, appliedTo: [{}]}}`, "spec.appliedTo[0]"},
+		{`{` + acnp + `, spec: {priority: 1, appliedTo: [{group: g}], ingress: [{action: Allow, from: [{group: g}, {}]}]}}`, "spec.ingress[0].from[1]"},
+		{`{` + acnp + `, spec: {priority: 1, appliedTo: [{group: g}], egress: [{action: Allow, to: [{podSelector: {}, scope: ClusterSet}]}]}}`, "spec.egress[0].to[0].scope"},
+		{`{` + acnp + `, spec: {priority: 1, appliedTo: [{group: g}], egress: [{action: Allow, toServices: []}]}}`, "spec.egress[0].toServices"},
+		{`{` + acnp + `, spec: {priority: 1, appliedTo: [{group: g}], egress: [{action: Allow, l7Protocols: []}]}}`, "spec.egress[0].l7Protocols"},
+		{`{` + group + `, spec: {}}`, "spec"},
+		{`{` + ces + `, spec: {accountName: a, accountNamespace: b, vmSelector: [{vpcMatch: {}}]}}`, "spec.vmSelector[0].vpcMatch"},
+		{`{` + ces + `, spec: {accountName: a, accountNamespace: b, vmSelector: [{vmMatch: [{}]}]}}`, "spec.vmSelector[0].vmMatch[0]"},
+	} {
+		errs, warnings := validate.Validate(validate.Request{Operation: validate.Create, Object: read(t, tt.in)}, nil)
+		check(t, tt.in, errs, "")
+		if len(warnings) != 1 || !strings.HasPrefix(warnings[0], tt.want+": ") {
+			t.Errorf("Validate(%s) warns %q, want once about %s", tt.in, warnings, tt.want)
+		}
+	}
+}
