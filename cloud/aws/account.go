@@ -18,6 +18,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
@@ -52,6 +53,8 @@ type Options struct {
 	TLS   *tls.Config // nil means the system's certificates
 	// Attempts is how often a call is tried; 0 means 8.
 	Attempts int
+	// MaxBackoff is the longest wait before a call is tried again; 0 means 20 seconds.
+	MaxBackoff time.Duration
 	// Settle is how long a new security group may stay unknown to EC2; 0 means a minute.
 	Settle time.Duration
 	// ManyPeers is Place.ManyPeers.
@@ -147,7 +150,8 @@ func (a *Account) base(ctx context.Context, client *bounded) (aws.Config, error)
 	retryer := func() aws.Retryer {
 		return retry.NewStandard(func(o *retry.StandardOptions) {
 			o.MaxAttempts = cmp.Or(a.options.Attempts, 8)
-			o.MaxBackoff = 20 * time.Second
+			o.MaxBackoff = cmp.Or(a.options.MaxBackoff, 20*time.Second)
+			o.Backoff = retry.NewExponentialJitterBackoff(o.MaxBackoff)
 			// The SDK's own quota of retries would give up in a long throttling.
 			o.RateLimiter = unlimited{}
 		})
@@ -156,7 +160,9 @@ func (a *Account) base(ctx context.Context, client *bounded) (aws.Config, error)
 	if c.AccessKeyID != "" {
 		cfg.Credentials = credentials.NewStaticCredentialsProvider(c.AccessKeyID, c.AccessKeySecret, c.SessionToken)
 	} else {
-		loaded, err := config.LoadDefaultConfig(ctx, config.WithRegion(a.config.Regions[0]), config.WithHTTPClient(client), config.WithRetryer(retryer))
+		// The chain wants a client that it can give the environment's certificates.
+		chain := awshttp.NewBuildableClient().WithTimeout(client.Timeout).WithTransportOptions(func(t *http.Transport) { t.Proxy = a.options.Proxy })
+		loaded, err := config.LoadDefaultConfig(ctx, config.WithRegion(a.config.Regions[0]), config.WithHTTPClient(chain), config.WithRetryer(retryer))
 		if err != nil {
 			return cfg, fmt.Errorf("default credentials: %w", err)
 		}

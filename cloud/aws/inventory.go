@@ -3,6 +3,7 @@ package aws
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -16,7 +17,7 @@ import (
 
 const (
 	pageSize = 1000 // of every listing, the most that EC2 gives
-	maxPages = 1000 // where we stop believing that a listing ends
+	maxPages = 1000 // of every listing, where we stop believing that it ends
 	// maxValues is how many values EC2 takes in a filter.
 	maxValues = 200
 )
@@ -40,17 +41,38 @@ func (a *Account) Networks(ctx context.Context, regionName string) ([]cloud.Netw
 	return out, nil
 }
 
+// paging watches a listing, which must come to an end.
+type paging struct{ seen map[string]bool }
+
+// next says whether there is something wrong with the token of the next page.
+func (p *paging) next(token *string) error {
+	if p.seen == nil {
+		p.seen = map[string]bool{}
+	}
+	if t := aws.ToString(token); t != "" {
+		if p.seen[t] {
+			return errors.New("a page leads back to itself")
+		}
+		p.seen[t] = true
+	}
+	if len(p.seen) > maxPages {
+		return fmt.Errorf("more than %d pages", maxPages)
+	}
+	return nil
+}
+
 // vpcs lists the VPCs of a region that all filters match.
 func (r *region) vpcs(ctx context.Context, filters ...types.Filter) ([]types.Vpc, error) {
 	var out []types.Vpc
 	pages := ec2.NewDescribeVpcsPaginator(r.api, &ec2.DescribeVpcsInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
-	for n := 0; pages.HasMorePages(); n++ {
+	var p paging
+	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
+		if err == nil {
+			err = p.next(page.NextToken)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("region %s: describe VPCs: %w", r.name, err)
-		}
-		if n == maxPages {
-			return nil, fmt.Errorf("region %s: describe VPCs: more than %d pages", r.name, maxPages)
 		}
 		out = append(out, page.Vpcs...)
 	}
@@ -225,13 +247,14 @@ func (r *region) instances(ctx context.Context, filters []types.Filter, names ma
 	filters = append(slices.Clip(filters), filter("instance-state-name", "running", "shutting-down", "stopping", "stopped"))
 	var out []cloud.VM
 	pages := ec2.NewDescribeInstancesPaginator(r.api, &ec2.DescribeInstancesInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
-	for n := 0; pages.HasMorePages(); n++ {
+	var p paging
+	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
+		if err == nil {
+			err = p.next(page.NextToken)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("region %s: describe instances: %w", r.name, err)
-		}
-		if n == maxPages {
-			return nil, fmt.Errorf("region %s: describe instances: more than %d pages", r.name, maxPages)
 		}
 		for _, reservation := range page.Reservations {
 			for _, i := range reservation.Instances {

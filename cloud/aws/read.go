@@ -119,13 +119,14 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 func (r *region) groups(ctx context.Context, filters ...types.Filter) ([]types.SecurityGroup, error) {
 	var out []types.SecurityGroup
 	pages := ec2.NewDescribeSecurityGroupsPaginator(r.api, &ec2.DescribeSecurityGroupsInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
-	for n := 0; pages.HasMorePages(); n++ {
+	var p paging
+	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
+		if err == nil {
+			err = p.next(page.NextToken)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("region %s: describe security groups: %w", r.name, err)
-		}
-		if n == maxPages {
-			return nil, fmt.Errorf("region %s: describe security groups: more than %d pages", r.name, maxPages)
 		}
 		out = append(out, page.SecurityGroups...)
 	}
@@ -135,13 +136,14 @@ func (r *region) groups(ctx context.Context, filters ...types.Filter) ([]types.S
 func (r *region) interfaces(ctx context.Context, filters ...types.Filter) ([]types.NetworkInterface, error) {
 	var out []types.NetworkInterface
 	pages := ec2.NewDescribeNetworkInterfacesPaginator(r.api, &ec2.DescribeNetworkInterfacesInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
-	for n := 0; pages.HasMorePages(); n++ {
+	var p paging
+	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
+		if err == nil {
+			err = p.next(page.NextToken)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("region %s: describe network interfaces: %w", r.name, err)
-		}
-		if n == maxPages {
-			return nil, fmt.Errorf("region %s: describe network interfaces: more than %d pages", r.name, maxPages)
 		}
 		out = append(out, page.NetworkInterfaces...)
 	}
