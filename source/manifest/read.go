@@ -85,6 +85,9 @@ func files(path string) ([]string, error) {
 	return out, err
 }
 
+// oneLine makes one line of the YAML parser's errors.
+var oneLine = strings.NewReplacer("yaml: ", "", "unmarshal errors:\n  ", "", "\n  ", "; ", "error converting YAML to JSON: ", "")
+
 // read returns the documents of one file that can be read, and what is wrong
 // with the others; "-" reads in.
 func read(file string, in io.Reader) ([]document, []error) {
@@ -116,7 +119,7 @@ func read(file string, in io.Reader) ([]document, []error) {
 		}
 		if err != nil {
 			n++
-			errs = append(errs, &Error{File: file, Document: n, Message: strings.TrimPrefix(err.Error(), "yaml: ")})
+			errs = append(errs, &Error{File: file, Document: n, Message: oneLine.Replace(err.Error())})
 		}
 	}
 	return docs, errs

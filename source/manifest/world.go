@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"reflect" // to say what a field of the wrong type should have been
 	"slices"
 	"strings"
 
@@ -232,7 +233,7 @@ func (o *object) decode(into metav1.Object) bool {
 	strict, err := json.UnmarshalStrict(o.raw, into)
 	var wrongType *gojson.UnmarshalTypeError
 	if errors.As(err, &wrongType) {
-		o.fail(wrongType.Field, "a %s does not fit here", wrongType.Value)
+		o.fail(wrongType.Field, "want %s, not %s", wanted(wrongType.Type), wrongType.Value)
 		return false
 	}
 	for _, err := range append(strict, err) {
@@ -252,6 +253,21 @@ func (o *object) decode(into metav1.Object) bool {
 	}
 	into.SetNamespace(o.namespace)
 	return true
+}
+
+// wanted says in the words of JSON what a Go type is written as.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string (YAML takes words such as n, on and 1.0 as one in quotes only)"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map, reflect.Pointer, reflect.Interface:
+		return "an object"
+	}
+	return "a number in range"
 }
 
 // validate refuses what admission would refuse of an object alone. Whether what
