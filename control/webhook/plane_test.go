@@ -302,6 +302,30 @@ func TestEnsureTiers(t *testing.T) {
 	}
 }
 
+// After a restart at another address, tiers can be made at once: the API server
+// needs a moment to learn the address.
+func TestEnsureTiersAfterMove(t *testing.T) {
+	s := newSite(t, webhook.Options{})
+	if err := webhook.EnsureTiers(t.Context(), s.self); err != nil {
+		t.Fatal(err)
+	}
+	platform := object(t, head+`"kind":"Tier","metadata":{"name":"platform"},"spec":{"priority":200}}`)
+	if _, err := write(t.Context(), s.self, "DELETE", platform); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	s.run("127.0.0.1:0")
+	if err := webhook.Install(t.Context(), s.self, s.target); err != nil {
+		t.Fatal(err)
+	}
+	if err := webhook.EnsureTiers(t.Context(), s.self); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := of(s.user, platform).Get(t.Context(), "platform", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // decision is one line of the record of upstream's webhook.
 type decision struct {
 	ID, Operation, Reason string

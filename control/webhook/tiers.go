@@ -5,15 +5,21 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 )
+
+// patience is how long EnsureTiers tries again while the webhooks cannot be asked:
+// 6 s. An API server needs a moment to learn where they are after Install.
+var patience = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
 
 // EnsureTiers makes the built-in tiers that are missing and puts their
 // priorities right; it writes nothing when all is well. Where webhooks are
@@ -23,7 +29,18 @@ func EnsureTiers(ctx context.Context, client dynamic.Interface) error {
 	tiers := client.Resource(antreav1beta1.GroupVersion.WithResource("tiers"))
 	builtin := antreav1beta1.BuiltinTiers()
 	for _, name := range slices.Sorted(maps.Keys(builtin)) {
-		if err := ensureTier(ctx, tiers, name, int64(builtin[name])); err != nil {
+		var last error
+		err := wait.ExponentialBackoffWithContext(ctx, patience, func(ctx context.Context) (bool, error) {
+			last = ensureTier(ctx, tiers, name, int64(builtin[name]))
+			if apierrors.IsInternalError(last) {
+				return false, nil
+			}
+			return true, last
+		})
+		if wait.Interrupted(err) && last != nil {
+			err = last // says more than that we waited
+		}
+		if err != nil {
 			return fmt.Errorf("ensure tier %s: %w", name, err)
 		}
 	}

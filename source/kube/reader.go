@@ -58,6 +58,7 @@ func (c clients) of(k *kind) (rest.Interface, error) {
 	}
 	// A reader waits for its own answers, and backs off.
 	config.QPS, config.RateLimiter = -1, nil
+	config.Timeout = 0 // which would end streams; pages have a bound of their own
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, err
