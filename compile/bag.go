@@ -19,7 +19,7 @@ type counted[K comparable] struct {
 	n   int
 }
 
-const fewest = 8
+const fewest = 24
 
 // add counts k once more, and says whether it is new.
 func (b *bag[K]) add(k K) bool {

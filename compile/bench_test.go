@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"testing"
 
 	"isobar.dev/compile"
@@ -25,6 +26,7 @@ var shapes = []struct {
 	{"PolicyPerPod/10k", func() policy.Snapshot { return shape(10_000, 1, 10_000, 1) }},
 	{"PolicyPerVM/10k", virtualMachines},
 	{"ClusterScoped/100k", clusterScoped},
+	{"StatefulSets/100k", statefulSets},
 }
 
 func pod(ns, name string, i int, labels policy.Labels) *policy.Workload {
@@ -120,6 +122,23 @@ func clusterScoped() policy.Snapshot {
 			p := kubernetes(ns, fmt.Sprint("policy-", i), to, rule)
 			s.Policies = s.Policies.Put(p.ID, p)
 		}
+	}
+	return s
+}
+
+// statefulSets has 100,000 pods with six labels each, one of them a pod's own, in
+// 100 namespaces with 100 policies each.
+func statefulSets() policy.Snapshot {
+	s := shape(100_000, 100, 100, 10)
+	for i, w := range s.Workloads.All() {
+		c := *w
+		c.Labels = append(slices.Clip(w.Labels),
+			policy.Label{Key: "apps.kubernetes.io/pod-index", Value: w.Name[len(w.Name)-1:]},
+			policy.Label{Key: "controller-revision-hash", Value: "web-6d4cf56db6"},
+			policy.Label{Key: "env", Value: "prod"},
+			policy.Label{Key: "statefulset.kubernetes.io/pod-name", Value: w.Name},
+			policy.Label{Key: "team", Value: w.Namespace})
+		s.Workloads = s.Workloads.Put(i, &c)
 	}
 	return s
 }

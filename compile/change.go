@@ -213,8 +213,8 @@ func (e *Engine) logWorkloads() {
 			log.workloads = append(log.workloads, c.into.role.lists.enforced(c.now))
 		}
 	}
-	for _, p := range e.up.movedProfiles {
-		e.logProfile(p, p.start)
+	for _, m := range e.up.moved {
+		e.logProfile(m.profile, m.start)
 	}
 	for _, r := range e.up.dirtyRoles {
 		if r.start == nil {

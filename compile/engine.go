@@ -46,12 +46,12 @@ type Engine struct {
 
 // update is what one Update has touched.
 type update struct {
-	workloads       []changed
-	changedIDs      map[string]bool // of workloads; made when it is asked for
-	freshProfiles   []*profile
-	touchedProfiles []*profile
-	dirtyProfiles   []*profile
-	movedProfiles   []*profile
+	workloads     []changed
+	changedIDs    map[string]bool // of workloads; made when it is asked for
+	freshProfiles []*profile
+	drifted       []*profile
+	dirtyProfiles []*profile
+	moved         []moved
 
 	freshSelections   []*selection
 	touchedSelections []*selection
@@ -255,11 +255,11 @@ func (e *Engine) forget() {
 	for _, p := range up.freshProfiles {
 		p.fresh = false
 	}
-	for _, p := range up.touchedProfiles {
-		p.touched, p.gained, p.lost, p.isGained = false, nil, nil, nil
+	for _, p := range up.drifted {
+		p.drift = nil
 	}
-	for _, p := range up.movedProfiles {
-		p.moved, p.start = false, nil
+	for _, m := range up.moved {
+		m.profile.moved = false
 	}
 	for _, s := range up.freshSelections {
 		s.fresh = false

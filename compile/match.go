@@ -156,7 +156,6 @@ type space struct {
 // posting is the profiles of one namespace that have one label.
 type posting struct {
 	space    *space
-	label    policy.Label
 	i        int // in Engine.postings
 	profiles []*profile
 }
@@ -175,6 +174,9 @@ type profile struct {
 	hash      uint64
 	next      *profile // of the same hash
 	kind      policy.Kind
+	fresh     bool // made by this Update
+	dirty     bool // its role may be another
+	moved     bool // its role is another
 	space     *space
 	account   string
 	labels    policy.Labels
@@ -183,14 +185,20 @@ type profile struct {
 	posted    []posted // for each label
 	matches   []match  // in no order
 	role      *role    // nil for as long as it is fresh
-	gained    []*selection
-	lost      []*selection
-	isGained  map[*selection]bool
-	start     *lists // of its role when the Update began; nil when it was fresh
-	fresh     bool   // made by this Update
-	dirty     bool   // its role may be another
-	touched   bool   // gained or lost may have something
-	moved     bool   // its role was changed
+	drift     *drift   // nil when matches are what they were
+}
+
+// drift is what an Update has changed of the matches of a profile that was there.
+type drift struct {
+	gained, lost []*selection
+	isGained     map[*selection]bool // once it is net
+}
+
+// moved is a profile whose role is another, and the lists that it had: nil when
+// it is fresh.
+type moved struct {
+	profile *profile
+	start   *lists
 }
 
 type posted struct {
@@ -276,7 +284,7 @@ func (e *Engine) addProfile(w *policy.Workload, hash uint64) *profile {
 			if sp.postings == nil {
 				sp.postings = map[policy.Label]*posting{}
 			}
-			po = &posting{space: sp, label: l, i: len(e.postings[l])}
+			po = &posting{space: sp, i: len(e.postings[l])}
 			sp.postings[l] = po
 			e.postings[l] = append(e.postings[l], po)
 		}
@@ -315,9 +323,8 @@ func (e *Engine) connect(p *profile, s *selection) {
 	if s.applied.len() > 0 {
 		e.soil(p)
 	}
-	if !p.fresh {
-		e.touch(p)
-		p.gained = append(p.gained, s)
+	if d := e.driftOf(p); d != nil {
+		d.gained = append(d.gained, s)
 	}
 }
 
@@ -343,11 +350,14 @@ func (e *Engine) disconnect(p *profile, i int) {
 	p.matches = p.matches[:last]
 }
 
-func (e *Engine) touch(p *profile) {
-	if !p.touched {
-		p.touched = true
-		e.up.touchedProfiles = append(e.up.touchedProfiles, p)
+// driftOf returns where it is noted what p has gained and lost; nil for a fresh
+// profile, of which nothing was known.
+func (e *Engine) driftOf(p *profile) *drift {
+	if p.drift == nil && !p.fresh {
+		p.drift = &drift{}
+		e.up.drifted = append(e.up.drifted, p)
 	}
+	return p.drift
 }
 
 // soil notes that the role of p may be another.

@@ -9,24 +9,25 @@ import (
 
 // logMembers notes the members that groups have gained and lost.
 func (e *Engine) logMembers() {
-	for _, p := range e.up.touchedProfiles {
-		p.net()
+	for _, p := range e.up.drifted {
+		p.drift.net()
 	}
 	for _, c := range e.up.workloads {
 		e.logMember(c)
 	}
-	for _, p := range e.up.touchedProfiles {
-		if len(p.gained)+len(p.lost) == 0 {
+	for _, p := range e.up.drifted {
+		d := p.drift
+		if len(d.gained)+len(d.lost) == 0 {
 			continue
 		}
 		for w := range p.workloads.all() {
 			if !w.IsPeer() || e.hasChanged(w.ID) {
 				continue
 			}
-			for _, s := range p.gained {
+			for _, s := range d.gained {
 				e.gain(s, w)
 			}
-			for _, s := range p.lost {
+			for _, s := range d.lost {
 				e.lose(s, w.ID)
 			}
 		}
@@ -56,27 +57,24 @@ func (e *Engine) logMember(c changed) {
 	}
 }
 
-// net leaves in gained and lost what p has in the end gained and lost since the
-// Update began.
-func (p *profile) net() {
-	n := make(map[*selection]int, len(p.gained)+len(p.lost))
-	for _, s := range p.gained {
+// net leaves in gained and lost what is so in the end: what was gained and lost
+// again, or lost and gained again, is neither.
+func (d *drift) net() {
+	n := make(map[*selection]int, len(d.gained)+len(d.lost))
+	for _, s := range d.gained {
 		n[s]++
 	}
-	for _, s := range p.lost {
+	for _, s := range d.lost {
 		n[s]--
 	}
-	p.gained, p.lost, p.isGained = nil, nil, nil
+	*d = drift{isGained: map[*selection]bool{}}
 	for s, n := range n {
 		switch {
 		case n > 0:
-			p.gained = append(p.gained, s)
-			if p.isGained == nil {
-				p.isGained = map[*selection]bool{}
-			}
-			p.isGained[s] = true
+			d.gained = append(d.gained, s)
+			d.isGained[s] = true
 		case n < 0:
-			p.lost = append(p.lost, s)
+			d.lost = append(d.lost, s)
 		}
 	}
 }
@@ -88,11 +86,17 @@ func (p *profile) before() iter.Seq[*selection] {
 			return
 		}
 		for _, m := range p.matches {
-			if !p.isGained[m.sel] && !yield(m.sel) {
+			if p.drift != nil && p.drift.isGained[m.sel] {
+				continue
+			}
+			if !yield(m.sel) {
 				return
 			}
 		}
-		for _, s := range p.lost {
+		if p.drift == nil {
+			return
+		}
+		for _, s := range p.drift.lost {
 			if !yield(s) {
 				return
 			}

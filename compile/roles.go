@@ -207,10 +207,11 @@ func (e *Engine) settleRoles() {
 		old := p.role
 		if !p.moved {
 			p.moved = true
-			e.up.movedProfiles = append(e.up.movedProfiles, p)
+			m := moved{profile: p}
 			if old != nil {
-				p.start = old.lists
+				m.start = old.lists
 			}
+			e.up.moved = append(e.up.moved, m)
 		}
 		p.role = now
 		if now != nil {

@@ -330,9 +330,8 @@ func (e *Engine) leave(sp *space, n *nsel) {
 			if s.applied.len() > 0 {
 				e.soil(p)
 			}
-			if !p.fresh {
-				e.touch(p)
-				p.lost = append(p.lost, s)
+			if d := e.driftOf(p); d != nil {
+				d.lost = append(d.lost, s)
 			}
 		}
 	}
