@@ -15,8 +15,9 @@ type Options struct {
 	Seed   uint64           // of the dice that faults with a probability throw
 
 	// Latency is how long every call takes at least; 0 means 1 millisecond, and less than 0 none.
-	// The SDK for Go may break a connection whose answer comes before its own writer has finished
-	// (about one call in 300 over loopback), which no real network does.
+	// An answer that overtakes the client's own writer makes smithy-go's request body report EOF as a
+	// write error, and net/http then drops the connection while a long answer is read: one call in 300
+	// over idle loopback without latency. The SDK's standard retryer repeats such a call.
 	Latency time.Duration
 
 	NoThrottle bool              // token buckets never run dry

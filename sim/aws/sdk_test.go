@@ -5,11 +5,13 @@ import (
 	"errors"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
@@ -58,7 +60,15 @@ func newSim(t *testing.T, e aws.Estate, o aws.Options) *sim {
 func (s *sim) config(region, key, secret, token string) sdk.Config {
 	return sdk.Config{
 		Region: region, BaseEndpoint: &s.url, Credentials: credentials.NewStaticCredentialsProvider(key, secret, token),
-		Retryer: func() sdk.Retryer { return sdk.NopRetryer{} },
+		Retryer: func() sdk.Retryer {
+			// Nothing is tried again, but for the SDK's own mishap that Options.Latency tells of.
+			return retry.NewStandard(func(o *retry.StandardOptions) {
+				o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return 0, nil })
+				o.Retryables = []retry.IsErrorRetryable{retry.IsErrorRetryableFunc(func(err error) sdk.Ternary {
+					return sdk.BoolTernary(strings.Contains(err.Error(), "use of closed network connection"))
+				})}
+			})
+		},
 	}
 }
 
