@@ -93,7 +93,7 @@ func TestSelectors(t *testing.T) {
 		{"aws", `[{vmMatch: [{matchName: a}, {matchName: a}]}]`, "vmSelector[0].vmMatch[1].matchName"},
 		{"aws", `[{vmMatch: [{matchName: a}]}, {vpcMatch: {matchID: vpc-1}, vmMatch: [{matchName: a}]}]`, ""},
 		{"aws", `[{vpcMatch: {matchID: vpc-1}, vmMatch: [{matchName: a}]}, {vpcMatch: {matchID: vpc-1}, vmMatch: [{matchName: a}]}]`, "vmSelector[1].vmMatch[0].matchName"},
-		{"aws", `[{vpcMatch: {matchID: vpc-1}, isolation: Some, mode: Mix}]`, "vmSelector[0].isolation vmSelector[0].mode"},
+		{"aws", `[{vpcMatch: {matchID: vpc-1}, isolation: Some}]`, "vmSelector[0].isolation"},
 	} {
 		s := read(t, "{apiVersion: crd.cloud.antrea.io/v1alpha1, kind: CloudEntitySelector, spec: {accountName: "+tt.account+", accountNamespace: ns, vmSelector: "+tt.entries+"}}")
 		want := tt.want

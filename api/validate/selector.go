@@ -52,29 +52,25 @@ func (v *validator) selectorEntry(path *field.Path, in *cloudv1alpha1.VirtualMac
 		v.require(path, "set vpcMatch or vmMatch")
 	}
 	if in.VpcMatch != nil {
-		v.match(path.Child("vpcMatch"), in.VpcMatch)
+		v.match(path.Child("vpcMatch"), in.VpcMatch, "selects every VPC of the account")
 	}
 	for i := range in.VMMatch {
-		v.match(path.Child("vmMatch").Index(i), &in.VMMatch[i])
+		v.match(path.Child("vmMatch").Index(i), &in.VMMatch[i], "matches nothing; set matchID or matchName")
 	}
 	switch in.Isolation {
 	case "", cloudv1alpha1.IsolationNone, cloudv1alpha1.IsolationDirection, cloudv1alpha1.IsolationBoth:
 	default:
 		v.add(field.NotSupported(path.Child("isolation"), in.Isolation, []string{"None", "Direction", "Both"}))
 	}
-	switch in.Mode {
-	case "", cloudv1alpha1.AttachReplace, cloudv1alpha1.AttachMerge:
-	default:
-		v.add(field.NotSupported(path.Child("mode"), in.Mode, []string{"Replace", "Merge"}))
-	}
 }
 
-func (v *validator) match(path *field.Path, m *cloudv1alpha1.EntityMatch) {
+// match checks a match, and warns of what an empty one does.
+func (v *validator) match(path *field.Path, m *cloudv1alpha1.EntityMatch, empty string) {
 	switch {
 	case m.MatchID != "" && m.MatchName != "":
 		v.forbid(path, "matchID and matchName exclude each other; set one of them")
 	case m.MatchID == "" && m.MatchName == "":
-		v.warn(path, "is empty and matches nothing; set matchID or matchName")
+		v.warn(path, "is empty and %s", empty)
 	}
 }
 

@@ -46,6 +46,7 @@ type CloudEntitySelectorSpec struct {
 // VirtualMachineSelector selects the VMs that match vpcMatch and, when there are
 // any, one of vmMatch.
 type VirtualMachineSelector struct {
+	// VpcMatch, when it is set and empty, selects every VPC.
 	// +optional
 	VpcMatch *EntityMatch `json:"vpcMatch,omitempty"`
 
@@ -59,10 +60,6 @@ type VirtualMachineSelector struct {
 	// Isolation is what happens to flows that no rule matches; empty means Direction.
 	// +optional
 	Isolation Isolation `json:"isolation,omitempty"`
-
-	// Mode is what happens to a NIC's own security groups; empty means Replace.
-	// +optional
-	Mode AttachMode `json:"mode,omitempty"`
 }
 
 // EntityMatch names a VM or VPC by exactly one of its id and its name, without
@@ -90,19 +87,6 @@ const (
 	IsolationDirection Isolation = "Direction"
 	// IsolationBoth denies them in both directions once there is any rule.
 	IsolationBoth Isolation = "Both"
-)
-
-// AttachMode is what happens to a NIC's own security groups while ours are on it.
-//
-// +kubebuilder:validation:Enum=Replace;Merge
-type AttachMode string
-
-// The attach modes. Empty means Replace.
-const (
-	// AttachReplace takes them off, and puts them back in the end.
-	AttachReplace AttachMode = "Replace"
-	// AttachMerge keeps them; what they allow stays allowed.
-	AttachMerge AttachMode = "Merge"
 )
 
 // CloudEntitySelectorStatus says how the selector fares.
