@@ -69,7 +69,7 @@ func TestRoundTrip(t *testing.T) {
 			awsConfig: {secretRef: {name: a, namespace: b, key: c}, region: [r], endpoint: e, stsEndpoint: s}, azureConfig: {secretRef: {name: a, namespace: b, key: c}, region: [r]}},
 			status: {error: e, observedGeneration: 1, conditions: [{type: T, status: "True", lastTransitionTime: "2026-01-02T03:04:05Z", reason: r, message: m}]}}`,
 		`{apiVersion: crd.cloud.antrea.io/v1alpha1, kind: CloudEntitySelector, metadata: {name: x}, spec: {accountName: a, accountNamespace: b,
-			vmSelector: [{vpcMatch: {matchID: a, matchName: b}, vmMatch: [{matchID: a, matchName: b}, {}], agented: true, isolation: None, mode: Merge}]}, status: {error: e}}`,
+			vmSelector: [{vpcMatch: {matchID: a, matchName: b}, vmMatch: [{matchID: a, matchName: b}, {}], agented: true, isolation: None}]}, status: {error: e}}`,
 		`{apiVersion: runtime.cloud.antrea.io/v1alpha1, kind: VirtualMachine, metadata: {name: x}, spec: {tags: {a: b}}, status: {provider: AWS, tags: {a: b},
 			networkInterfaces: [{name: a, mac: b, ips: [{addressType: InternalIP, address: c}], securityGroupIds: [d], groups: [e]}],
 			state: running, region: r, agented: false, cloudId: a, cloudName: b, cloudVpcId: c, cloudVpcName: d}}`,
