@@ -255,7 +255,7 @@ func (u *up) startWebhooks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hooks, err := webhook.New(client, webhook.Options{Dir: filepath.Join(u.flags.dataDir, "webhook"), Log: u.log})
+	hooks, err := webhook.New(client, webhook.Options{Dir: filepath.Join(u.flags.dataDir, "webhook"), Controller: controllerUser, Log: u.log})
 	if err != nil {
 		return err
 	}
@@ -270,5 +270,14 @@ func (u *up) startWebhooks(ctx context.Context) error {
 	if err := webhook.Install(ctx, client, target); err != nil {
 		return err
 	}
+	// The built-in tiers are repaired as the one user who may.
+	config := rest.CopyConfig(u.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: controllerUser, Groups: []string{"system:masters"}}
+	if client, err = dynamic.NewForConfig(config); err != nil {
+		return err
+	}
 	return webhook.EnsureTiers(ctx, client)
 }
+
+// controllerUser alone may change built-in tiers.
+const controllerUser = "isobar-controller"
