@@ -111,7 +111,7 @@ func (g *gen) peers(ns string, d policy.Direction) policy.Peers {
 			p.Names = some(g, 1, 2, func() string { return pick(g, names...) })
 		}
 		if g.odds(10) {
-			p.Services = []string{policy.ServiceID(pick(g, namespaces...), fmt.Sprint("svc-", g.IntN(4)))}
+			p.Services = []string{policy.ServiceID(pick(g, namespaces...), fmt.Sprint("svc-", g.IntN(2)))}
 		}
 	}
 	return p

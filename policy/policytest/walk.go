@@ -81,7 +81,7 @@ func cloneTable[T any](t policy.Table[*T]) policy.Table[*T] {
 
 // edit returns s with one thing changed.
 func (g *gen) edit(s policy.Snapshot) policy.Snapshot {
-	switch g.IntN(12) {
+	switch g.IntN(13) {
 	case 0, 1, 2, 3:
 		s.Workloads = g.editWorkloads(s)
 	case 4, 5, 6:
@@ -92,7 +92,7 @@ func (g *gen) edit(s policy.Snapshot) policy.Snapshot {
 	case 8, 9:
 		gr := g.group()
 		s.Groups = put(g, s.Groups, gr.ID, gr)
-	case 10:
+	case 10, 11:
 		svc := g.service()
 		s.Services = put(g, s.Services, policy.ServiceID(svc.Namespace, svc.Name), svc)
 	default:

@@ -178,7 +178,7 @@ func (g *gen) virtualMachine(n int) *policy.Workload {
 }
 
 func (g *gen) service() *policy.Service {
-	n := g.IntN(4)
+	n := g.IntN(2)
 	svc := &policy.Service{
 		Namespace: pick(g, namespaces...), Name: fmt.Sprint("svc-", n), Addrs: []netip.Addr{addr(fmt.Sprint("10.96.0.", n+1))},
 		Ports: []policy.NamedPort{{Name: "http", Protocol: policy.TCP, Port: pick(g, ports...)}},
@@ -214,7 +214,7 @@ func (g *gen) group() *policy.Group {
 	case 1:
 		gr.Children = some(g, 1, 2, func() string { return g.groupID(ns) })
 	case 2:
-		gr.Service = policy.ServiceID(pick(g, namespaces...), fmt.Sprint("svc-", g.IntN(4)))
+		gr.Service = policy.ServiceID(pick(g, namespaces...), fmt.Sprint("svc-", g.IntN(2)))
 	default:
 		gr.Selections = some(g, 1, 2, func() policy.Selection { return g.selection(ns, false) })
 	}
