@@ -45,7 +45,8 @@ func driveCLI(t *testing.T, path string) {
 	for _, tt := range []struct{ name, args, want, fail string }{
 		{"who", "sts get-caller-identity --query Arn", "arn:aws:iam::111122223333:user/isobar", ""},
 		{"role", "sts assume-role --role-arn " + aws.SampleRole + " --role-session-name me --external-id shop --query AssumedRoleUser.Arn", "arn:aws:sts::111122223333:assumed-role/isobar/me", ""},
-		{"paging and filters", "ec2 describe-instances --page-size 5 --filters Name=tag:Role,Values=db,web,app --query Reservations[].Instances[].PrivateIpAddress", "10.10.1.11\t10.10.1.12\t10.10.1.13\t10.10.2.11\t10.10.2.12\n10.10.2.13\t10.20.1.11\t10.20.1.12", ""},
+		// With text output the client answers the query page by page.
+		{"paging and filters", "ec2 describe-instances --page-size 5 --filters Name=tag:Role,Values=db,web,app --query length(Reservations[])", "5\n3", ""},
 		{"create group", "ec2 create-security-group --group-name cli --description cli --vpc-id " + shopVPC + " --tag-specifications ResourceType=security-group,Tags=[{Key=a,Value=b}] --query GroupId", "sg-", ""},
 		{"authorize", "ec2 authorize-security-group-ingress --group-id $G --protocol tcp --port 443 --cidr 10.0.0.1/8 --query SecurityGroupRules[].CidrIpv4", "10.0.0.0/8", ""},
 		{"authorize again", "ec2 authorize-security-group-ingress --group-id $G --protocol tcp --port 443 --cidr 10.0.0.0/8", "", "InvalidPermission.Duplicate"},

@@ -59,7 +59,14 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	var wg sync.WaitGroup
 	saving, stopSaving := context.WithCancel(context.WithoutCancel(ctx))
 	var saveErr error
-	wg.Go(func() { saveErr = keep(saving, c, o) })
+	changed := make(chan struct{}, 1)
+	c.OnChange(func() {
+		select {
+		case changed <- struct{}{}:
+		default: // a save is due already
+		}
+	})
+	wg.Go(func() { saveErr = keep(saving, c, o, changed) })
 	served := make(chan error, 1)
 	wg.Go(func() { served <- server.Serve(l) })
 	endpoint := "http://" + l.Addr().String()
@@ -109,17 +116,10 @@ func (o ServeOptions) estate() (Estate, error) {
 }
 
 // keep writes the state file soon after changes, and once more at the end.
-func keep(ctx context.Context, c *Cloud, o ServeOptions) error {
+func keep(ctx context.Context, c *Cloud, o ServeOptions, changed <-chan struct{}) error {
 	if o.StateFile == "" {
 		return nil
 	}
-	changed := make(chan struct{}, 1)
-	c.OnChange(func() {
-		select {
-		case changed <- struct{}{}:
-		default: // a save is due already
-		}
-	})
 	for {
 		select {
 		case <-ctx.Done():
