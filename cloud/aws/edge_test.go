@@ -187,7 +187,7 @@ func TestTwoClusters(t *testing.T) {
 
 // A new security group may be unknown for a while.
 func TestLateGroups(t *testing.T) {
-	e := newShop(t, sim.Options{GroupHiddenCalls: 3})
+	e := newShop(t, sim.Options{GroupHiddenCalls: 1})
 	s := shopStates()["mesh"]
 	reports := e.sync(t, e.account(t, aws.Options{}), s)
 	if r := one(t, reports); r.Written == 0 {

@@ -22,14 +22,18 @@ type mover struct {
 	now     []string // IDs
 	join    []string // keys of memberships that it does not have yet
 	leave   []string // keys of memberships that it will not have
-	swaps   bool     // more changes than memberships
-	fails   bool
+	// Of its own groups, which rules of others name: those that it does not have
+	// yet, and those that it will not have. IDs.
+	joinOwn, leaveOwn []string
+	swaps             bool // more changes than memberships
+	fails             bool
 }
 
-// move gives the interfaces their groups, in three steps, of which most need
-// one: memberships first, since rules of the groups that others move to may name
-// them; then the groups that enforce; and memberships that rules of the groups
-// that others moved from may have named go last.
+// move gives the interfaces their groups, in three steps, of which many need
+// one: first what rules of the groups that others move to may name, then the
+// groups that enforce, and last goes what rules of the groups that others moved
+// from may have named. Where an interface has no place for all that at once, it
+// moves in one step, and for a moment others may not know it.
 func (a *applier) move(ctx context.Context) {
 	movers := a.movers()
 	joined, left := a.named(movers)
@@ -38,17 +42,23 @@ func (a *applier) move(ctx context.Context) {
 		return slices.ContainsFunc(keys, func(k string) bool { return in[k] })
 	}
 	for _, m := range movers {
-		first := union(m.now, a.ids(m.join))
-		if m.swaps && !needs(m.join, joined) || len(first) > most || m.now == nil {
+		if len(movers) == 1 {
+			m.joinOwn, m.leaveOwn = nil, nil
+		}
+		first := union(union(m.now, a.ids(m.join)), m.joinOwn)
+		if m.swaps && !needs(m.join, joined) && len(m.joinOwn) == 0 || len(first) > most || m.now == nil {
 			continue
 		}
 		a.modify(ctx, m, first)
 	}
 	a.remember(ctx, movers)
 	for _, m := range movers {
-		second := m.final
-		if stay := union(m.final, a.ids(m.leave)); needs(m.leave, left) && len(stay) <= most {
-			second = stay
+		second := union(m.final, m.leaveOwn)
+		if needs(m.leave, left) {
+			second = union(second, a.ids(m.leave))
+		}
+		if len(second) > most {
+			second = m.final
 		}
 		a.modify(ctx, m, second)
 	}
@@ -115,6 +125,14 @@ func (a *applier) prepare(m *mover) error {
 		m.keep = slices.DeleteFunc(m.keep, func(id string) bool { return !a.ground.exists[id] })
 	} else {
 		m.final = union(a.ground.ownOf(f), a.ids(wanted))
+	}
+	for id := range a.ground.named {
+		switch was, is := slices.Contains(m.now, id), slices.Contains(m.final, id); {
+		case is && !was:
+			m.joinOwn = append(m.joinOwn, id)
+		case was && !is:
+			m.leaveOwn = append(m.leaveOwn, id)
+		}
 	}
 	for _, key := range wanted {
 		if !slices.Contains(f.ours, key) && a.isMembership(key) {

@@ -35,7 +35,8 @@ type ground struct {
 	groups       map[string]*groupFacts
 	keys         map[string]string // of our groups, by ID
 	nics         map[string]*nicFacts
-	regionGroups int // groups of the VPC that are not ours
+	regionGroups int             // groups of the VPC that are not ours
+	named        map[string]bool // IDs of groups not ours that rules of such groups name
 	notes        []plan.Note
 }
 
@@ -73,7 +74,7 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 	if d.err != nil {
 		return nil, nil, d.err
 	}
-	g := &ground{exists: map[string]bool{}, groups: map[string]*groupFacts{}, keys: map[string]string{}, nics: map[string]*nicFacts{}}
+	g := &ground{exists: map[string]bool{}, named: map[string]bool{}, groups: map[string]*groupFacts{}, keys: map[string]string{}, nics: map[string]*nicFacts{}}
 	vpcs, err := d.region.vpcs(ctx, filter("vpc-id", d.vpc))
 	if err != nil {
 		return nil, nil, err
@@ -91,6 +92,12 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 	for _, x := range groups {
 		if key, ours := g.keys[aws.ToString(x.GroupId)]; ours {
 			out[key] = Object{Group: d.group(g, key, x)}
+			continue
+		}
+		for _, r := range readRules(g, slices.Concat(x.IpPermissions, x.IpPermissionsEgress)) {
+			if g.exists[r.Group] && g.keys[r.Group] == "" {
+				g.named[r.Group] = true
+			}
 		}
 	}
 	nics, err := d.region.interfaces(ctx, filter("vpc-id", d.vpc))

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"isobar.dev/cloud"
 	"isobar.dev/cloud/aws"
@@ -242,7 +242,11 @@ func TestSyncIsEvaluate(t *testing.T) {
 		a := e.account(t, aws.Options{})
 		s := first
 		for step := range 4 {
+			end := e.record(first, policytest.Flows(rnd, s, 60))
 			reports := e.sync(t, a, s)
+			if err := end(); err != nil {
+				t.Fatalf("seed %d, step %d: %v\n%s", seed, step, err, policytest.Print(s))
+			}
 			n, err := e.check(s, reports, policytest.Flows(rnd, s, 80))
 			if err != nil {
 				t.Fatalf("seed %d, step %d: %v\n%s", seed, step, err, policytest.Print(s))
@@ -262,6 +266,53 @@ func TestSyncIsEvaluate(t *testing.T) {
 		}
 	}
 	t.Logf("%d decisions checked", checked)
+}
+
+// record looks at flows after every write. At the end all must have passed that
+// passes before and after, and no end let pass what it does neither before nor after.
+func (e *ec2) record(s policy.Snapshot, from []policy.Flow) (end func() error) {
+	var flows []sim.Flow
+	for _, f := range from {
+		if a, b, err := s.Ends(f); err == nil {
+			if x, ok := simFlow(f, a, b); ok {
+				flows = append(flows, x)
+			}
+		}
+	}
+	ask := func() []sides {
+		var out []sides
+		for _, v := range e.ReachAll(flows) {
+			out = append(out, sides{v.Egress.Result != sim.Denied, v.Ingress.Result != sim.Denied})
+		}
+		return out
+	}
+	var mu sync.Mutex
+	seen := [][]sides{ask()}
+	on := true
+	e.OnChange(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if on {
+			seen = append(seen, ask())
+		}
+	})
+	return func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		on = false
+		before, after := seen[0], seen[len(seen)-1]
+		for n, now := range seen {
+			for i, x := range now {
+				cut := before[i].passes() && after[i].passes() && !x.passes()
+				opened := x.out && !before[i].out && !after[i].out || x.in && !before[i].in && !after[i].in
+				if !cut && !opened {
+					continue
+				}
+				return fmt.Errorf("after write %d of %d: %+v is %+v; it was %+v and became %+v", n, len(seen)-1, flows[i], x, before[i], after[i])
+			}
+		}
+		return nil
+	}
 }
 
 // otherPolicies returns the workloads of s with the policies of o.
@@ -299,5 +350,3 @@ func text(e sim.Estate) string {
 	}
 	return b.String()
 }
-
-var _ = time.Second
