@@ -59,15 +59,17 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 	if cpa.DeletionTimestamp != nil {
 		return c.deleteAccount(ctx, a, cpa)
 	}
-	if err := c.addFinalizer(ctx, cpa); err != nil {
-		return err
-	}
 	err := c.connect(ctx, a, cpa, ref)
 	if errors.Is(err, errUnknown) {
 		return nil // the watch of the Secret will tell
 	}
 	c.setSelectors(a)
 	c.setRegions(ctx, a, cpa)
+	if a.hasNetworks() { // from now on there may be something to undo
+		if err := c.addFinalizer(ctx, cpa); err != nil {
+			return err
+		}
+	}
 	c.assignVMs(ctx, a)
 	c.settle(a, err)
 	if statusErr := c.writeAccountStatus(ctx, a, cpa, err); statusErr != nil {
@@ -78,6 +80,18 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 		return err // a Factory may ask its cloud, which may be well again
 	}
 	return nil
+}
+
+// hasNetworks says whether a network of the account is known.
+func (a *account) hasNetworks() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.regions {
+		if len(r.view.networks) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // specOf returns what provider an account is of, its Secret and its regions.
@@ -116,7 +130,11 @@ func (c *Controller) connect(ctx context.Context, a *account, cpa *cloudv1alpha1
 	if errors.Is(err, errUnknown) {
 		return err
 	}
-	if a.connected(config, client, scrub, err) {
+	isNew, isNews := a.connected(config, client, scrub, err)
+	if isNews {
+		c.addSelectorsOf(a.key)
+	}
+	if isNew {
 		c.o.Log.LogAttrs(ctx, slog.LevelInfo, "account connected", slog.String("account", a.key.String()), slog.String("provider", a.provider))
 		for _, t := range c.targetsOf(a.key) {
 			t.poke()
@@ -126,23 +144,24 @@ func (c *Controller) connect(ctx context.Context, a *account, cpa *cloudv1alpha1
 }
 
 // connected notes a new client, or that there is none. It returns whether there
-// is a new one.
-func (a *account) connected(config string, client cloud.Account, scrub func(string) string, err error) bool {
+// is a new one, and whether there is another error than before.
+func (a *account) connected(config string, client cloud.Account, scrub func(string) string, err error) (isNew, isNews bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	isNews = errText(a.connectErr) != errText(err)
 	a.connectErr = err
 	if err != nil {
 		a.config, a.client = "", nil
-		return false
+		return false, isNews
 	}
 	if config == a.config {
-		return false
+		return false, isNews
 	}
 	a.config, a.client, a.last, a.scrub = config, client, client, scrub
 	for _, r := range a.regions {
 		r.poke()
 	}
-	return true
+	return true, isNews
 }
 
 // makeClient returns a client, or none when that of before is still right.
@@ -180,6 +199,8 @@ func (c *Controller) makeClient(ctx context.Context, a *account, cpa *cloudv1alp
 		return nil, config, nil, nil
 	}
 	scrub := scrubber(document)
+	ctx, cancel := context.WithTimeout(ctx, c.o.PollTimeout)
+	defer cancel()
 	client, err := factory(ctx, cpa.DeepCopy(), document)
 	if err != nil {
 		return nil, "", nil, problem{reasonRefused, errors.New(scrub(errText(err)))}

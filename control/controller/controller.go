@@ -23,8 +23,10 @@ import (
 
 // Factory makes an account of one provider from its object and the credentials
 // in its Secret, which are a JSON object. Its error becomes the status of the
-// account, and quotes no secret. The account's Enforcers are of the Targets
-// named "provider/namespace/name/region/network".
+// account, and quotes no secret. The account's Enforcers take the Rulesets of
+// Targets named "provider/namespace/name/region/network". What they make must be
+// marked as that object's: two objects may name one account of the cloud, and
+// each undoes what is marked as its own and not in its Rulesets.
 type Factory func(ctx context.Context, account *cloudv1alpha1.CloudProviderAccount, secret []byte) (cloud.Account, error)
 
 // Options configure a Controller. The zero value is ready to use, with no cloud.
@@ -66,6 +68,7 @@ type Controller struct {
 	source  *kube.Source
 	stats   counters
 	events  atomic.Pointer[recorder]
+	away    atomic.Bool // the API server does not answer
 
 	accountMirror  *mirror[*cloudv1alpha1.CloudProviderAccount]
 	selectorMirror *mirror[*cloudv1alpha1.CloudEntitySelector]

@@ -359,6 +359,37 @@ func TestOverlap(t *testing.T) {
 	})
 }
 
+// A selector may be in another namespace than its account: its VMs are where it is.
+func TestSelectorInAnotherNamespace(t *testing.T) {
+	e := newEnv(t)
+	e.estate()
+	e.o.Namespace = ""
+	account, secret := e.account("us-east-1"), e.secret(rightKeys)
+	account.Namespace, secret.Namespace = "default", "default"
+	account.Name, secret.Name = e.ns, e.ns
+	account.Spec.AWSConfig.SecretRef.Namespace, account.Spec.AWSConfig.SecretRef.Name = "default", e.ns
+	ces := e.selector("all", everything)
+	ces.Spec.AccountNamespace, ces.Spec.AccountName = "default", e.ns
+	e.start()
+	e.create(account, secret, ces, e.allow("web", "web", 80))
+	e.eventually("enforced", all(e.has("vpca", 1, "80"), e.entityHas("vpca", 1, cloudv1alpha1.LabelNamespace, e.ns), e.selectorIs("all", "", "True Imported")))
+	e.delete(account)
+	e.delete(secret)
+	e.eventually("restored", all(e.has("vpca", 1, ""), e.noEntity("vpca", 1)))
+}
+
+// An account that never worked can be deleted: there is nothing to undo.
+func TestDeleteAccountThatNeverWorked(t *testing.T) {
+	e := newEnv(t)
+	e.estate()
+	e.start()
+	cpa := e.account("us-east-1")
+	e.create(cpa, e.secret(`{"accessKeyId": "AKIA1234", "accessKeySecret": "wrong"}`))
+	e.eventually("wrong keys", e.accountIs("AuthFailure", "Inventory", "False ReadFailed"))
+	e.delete(cpa)
+	e.eventually("gone", e.noAccount)
+}
+
 // Tags and names of all kinds make an ExternalEntity.
 func TestEntityLabels(t *testing.T) {
 	e := newEnv(t)

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 
@@ -112,8 +111,8 @@ func (c *Controller) hasNot(key types.NamespacedName, region string) bool {
 
 // noteEntity remembers what cannot be written, for the status of the selector.
 func (c *Controller) noteEntity(key types.NamespacedName, i *imported, err error) {
-	if apierrors.IsConflict(err) || errors.Is(err, context.Canceled) {
-		return // it has changed meanwhile, and is looked at again
+	if err != nil && (apierrors.IsConflict(err) || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown) {
+		return // it has changed meanwhile, or nobody answers: not a fault of what is written
 	}
 	text := errText(err)
 	c.mu.Lock()

@@ -3,12 +3,14 @@ package controller
 import (
 	"context"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
@@ -23,6 +25,8 @@ type object interface {
 // startEvents starts the recorder of Events, and returns what stops it. Of one
 // object it writes 25 at once and then one each 5 minutes, and adds up equal ones.
 func (c *Controller) startEvents(ctx context.Context) func() {
+	// What client-go would log of Events that cannot be written is no use to anybody.
+	ctx = klog.NewContext(ctx, logr.Discard())
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.core.CoreV1().Events("")})
 	c.events.Store(&recorder{broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: "isobar"})})

@@ -21,7 +21,7 @@ import (
 
 // mirrorBackoff is the wait between two tries to read: short enough to see soon
 // that the API server is back.
-var mirrorBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 5 * time.Second}
+var mirrorBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 5, Cap: 2 * time.Second}
 
 // mirror holds what the API server has of one resource, each object as the
 // value that the loops need of it. While it cannot read, it keeps what it has.

@@ -70,7 +70,33 @@ func (c *Controller) mirrors() {
 			return policyStatus{in.UID, in.ResourceVersion, in.Status}, true
 		})},
 	}
+	c.entityMirror.failed = c.onRecovery
 	c.accountMirror.namespace, c.selectorMirror.namespace = c.o.Namespace, c.o.Namespace
+}
+
+// onRecovery has everything looked at when the API server is back, rather than
+// when the wait after the last failure is over.
+func (c *Controller) onRecovery(err error) {
+	wasAway := c.away.Swap(err != nil)
+	if err != nil || !wasAway {
+		return
+	}
+	c.o.Log.Info("the API server answers again")
+	for _, key := range c.accountMirror.keys() {
+		c.accountQueue.add(key)
+	}
+	for _, key := range c.selectorMirror.keys() {
+		c.selectorQueue.add(key)
+	}
+	c.mu.Lock()
+	imports := c.imports
+	c.mu.Unlock()
+	for id := range imports.All() {
+		c.entityQueue.add(entityKey(id))
+	}
+	for id := range c.World().Policies.All() {
+		c.policyQueue.add(id)
+	}
 }
 
 func (c *Controller) mirrorPolicies(dialect policy.Dialect, resource string, of func(runtime.Object) (policyStatus, bool)) *mirror[policyStatus] {

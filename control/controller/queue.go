@@ -46,7 +46,9 @@ func (q *queue[K]) start(ctx context.Context, loops *sync.WaitGroup, workers int
 					q.work.Forget(key)
 					continue
 				}
-				failed(ctx, q.name, fmt.Sprint(key), err)
+				if q.work.NumRequeues(key) == 0 { // once, not each time
+					failed(ctx, q.name, fmt.Sprint(key), err)
+				}
 				q.work.AddRateLimited(key)
 			}
 		})

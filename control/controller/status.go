@@ -263,9 +263,6 @@ func (c *Controller) reconcileSelector(ctx context.Context, key types.Namespaced
 	conditions := []metav1.Condition{imported}
 	if len(overlaps) > 0 {
 		conditions = append(conditions, overlapCondition(overlaps))
-	} else if slices.ContainsFunc(next.Conditions, func(x metav1.Condition) bool { return x.Type == conditionOverlapping }) {
-		next.Conditions = slices.DeleteFunc(next.Conditions, func(x metav1.Condition) bool { return x.Type == conditionOverlapping })
-		changed = true
 	}
 	for _, condition := range conditions {
 		condition.Message = bounded(condition.Message)
@@ -274,7 +271,11 @@ func (c *Controller) reconcileSelector(ctx context.Context, key types.Namespaced
 			c.conditionEvent(ces, ces.Status.Conditions, condition)
 		}
 	}
-	if !changed {
+	n0 := len(next.Conditions)
+	next.Conditions = slices.DeleteFunc(next.Conditions, func(x metav1.Condition) bool { // of what is no more
+		return !slices.ContainsFunc(conditions, func(y metav1.Condition) bool { return x.Type == y.Type })
+	})
+	if !changed && len(next.Conditions) == n0 {
 		return nil
 	}
 	return c.patchStatus(ctx, selectorsResource, key, next.Error, next.ObservedGeneration, next.Conditions)

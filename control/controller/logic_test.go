@@ -1,0 +1,431 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/cloud"
+	"isobar.dev/plan"
+	"isobar.dev/policy"
+)
+
+// These tests are of what has no exported form: the pure parts and the clocks.
+
+var acct = types.NamespacedName{Namespace: "ns", Name: "acct"}
+
+func machine(id, name, network string) cloud.VM {
+	return cloud.VM{ID: id, Name: name, Region: "r", NetworkID: network, NetworkName: "Net " + network}
+}
+
+func ids(vms map[string]cloud.VM) string { return fmt.Sprint(slices.Sorted(maps.Keys(vms))) }
+
+func TestViewAfterARead(t *testing.T) {
+	broken := cloud.VMs{Err: errors.New("500")}
+	a, b, c := machine("a", "web", "n1"), machine("b", "db", "n1"), machine("c", "web", "n2")
+	all, n1 := cloud.Match{}, cloud.Match{NetworkID: "N1"}
+	web := cloud.Match{VMs: []cloud.VMMatch{{Name: "web"}}}
+	answer := func(vms ...cloud.VM) cloud.VMs { return cloud.VMs{VMs: vms} }
+	known := regionView{}.with(nil, nil, []cloud.Match{all}, []cloud.VMs{answer(a, b, c)})
+	for _, tt := range []struct {
+		why     string
+		matches []cloud.Match
+		answers []cloud.VMs
+		want    string
+	}{
+		{"a good answer is the truth", []cloud.Match{all}, []cloud.VMs{answer(a)}, "[a]"},
+		{"a bad one says nothing", []cloud.Match{all}, []cloud.VMs{broken}, "[a b c]"},
+		{"an answer that is missing says nothing", []cloud.Match{all}, nil, "[a b c]"},
+		{"a match that was never read keeps what it would pick", []cloud.Match{n1}, []cloud.VMs{broken}, "[a b]"},
+		{"so does one by name", []cloud.Match{web}, []cloud.VMs{broken}, "[a c]"},
+		{"what a good answer should have told of is gone", []cloud.Match{all, n1}, []cloud.VMs{answer(a), broken}, "[a]"},
+		{"no match, no VM", nil, nil, "[]"},
+	} {
+		if got := ids(known.with(nil, nil, tt.matches, tt.answers).vms); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.why, got, tt.want)
+		}
+	}
+	if v := known.with(nil, errors.New("500"), nil, nil); !v.networksRead || v.networksErr == nil {
+		t.Errorf("after an error: networks read %t, error %v", v.networksRead, v.networksErr)
+	}
+}
+
+func TestViewKnows(t *testing.T) {
+	n1, n2 := cloud.Match{NetworkID: "n1"}, cloud.Match{NetworkName: "Net n2"}
+	v := regionView{}.with([]cloud.Network{{ID: "n1"}, {ID: "n2"}}, nil, []cloud.Match{n1, n2}, []cloud.VMs{{}, {Err: errors.New("500")}})
+	for _, tt := range []struct {
+		network cloud.Network
+		want    bool
+	}{
+		{cloud.Network{ID: "n1", Name: "Net n1"}, true},
+		{cloud.Network{ID: "n2", Name: "net N2"}, false},
+	} {
+		if got := v.knows(tt.network, []cloud.Match{n1, n2}); got != tt.want {
+			t.Errorf("knows(%v) = %t", tt.network, got)
+		}
+	}
+	if v.knows(cloud.Network{ID: "n1"}, []cloud.Match{n1, {}}) {
+		t.Error("a match of everything that was not read may tell of any network")
+	}
+	if (regionView{}).knows(cloud.Network{ID: "n1"}, nil) {
+		t.Error("nothing is known before networks are read")
+	}
+}
+
+func TestAssign(t *testing.T) {
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	named := func(name string, created int, entries ...entry) selector {
+		return selector{key: types.NamespacedName{Namespace: "ns-" + name, Name: name}, created: at(created), entries: entries}
+	}
+	byID := entry{match: cloud.Match{VMs: []cloud.VMMatch{{ID: "a"}}}, isolation: policy.IsolateNone}
+	byNet := entry{match: cloud.Match{NetworkID: "n1"}, isolation: policy.IsolateBoth}
+	any := entry{isolation: policy.IsolateDirection}
+	views := map[string]regionView{"r": {vms: map[string]cloud.VM{"a": machine("a", "web", "n1"), "b": machine("b", "db", "n1"), "c": machine("c", "x", "n2")}}}
+
+	got := assign(nil, acct, "aws", views, []selector{named("young", 9, any), named("old", 1, byNet, byID)})
+	var lines []string
+	for _, id := range slices.Sorted(maps.Keys(got.vms)) {
+		i := got.vms[id]
+		lines = append(lines, fmt.Sprintf("%s by %s, isolation %d, target %s", id, i.selector.Name, i.isolation, i.target()))
+	}
+	want := []string{
+		"ee/ns-old/virtualmachine-a by old, isolation 1, target aws/ns/acct/r/n1",
+		"ee/ns-old/virtualmachine-b by old, isolation 3, target aws/ns/acct/r/n1",
+		"ee/ns-young/virtualmachine-c by young, isolation 2, target aws/ns/acct/r/n2",
+	}
+	if d := cmp.Diff(want, lines); d != "" {
+		t.Error(d)
+	}
+	if n := len(got.overlaps[types.NamespacedName{Namespace: "ns-young", Name: "young"}]); n != 2 {
+		t.Errorf("%d overlaps; want 2", n)
+	}
+	again := assign(got.vms, acct, "aws", views, []selector{named("old", 1, byNet, byID), named("young", 9, any)})
+	for id, i := range again.vms {
+		if i != got.vms[id] {
+			t.Errorf("%s is not the same when nothing has changed", id)
+		}
+	}
+}
+
+func TestReadEntry(t *testing.T) {
+	id, name := cloudv1alpha1.EntityMatch{MatchID: "x"}, cloudv1alpha1.EntityMatch{MatchName: "x"}
+	for _, tt := range []struct {
+		in cloudv1alpha1.VirtualMachineSelector
+		ok bool
+	}{
+		{cloudv1alpha1.VirtualMachineSelector{VpcMatch: &cloudv1alpha1.EntityMatch{}}, true}, // everything
+		{cloudv1alpha1.VirtualMachineSelector{VpcMatch: &id, VMMatch: []cloudv1alpha1.EntityMatch{id, name}}, true},
+		{cloudv1alpha1.VirtualMachineSelector{}, false},
+		{cloudv1alpha1.VirtualMachineSelector{VMMatch: []cloudv1alpha1.EntityMatch{{}}}, false},
+		{cloudv1alpha1.VirtualMachineSelector{VMMatch: []cloudv1alpha1.EntityMatch{{MatchID: "x", MatchName: "y"}}}, false},
+		{cloudv1alpha1.VirtualMachineSelector{VpcMatch: &cloudv1alpha1.EntityMatch{MatchID: "x", MatchName: "y"}}, false},
+		{cloudv1alpha1.VirtualMachineSelector{VpcMatch: &id, Isolation: "Sometimes"}, false},
+	} {
+		if _, err := readEntry(tt.in); (err == nil) != tt.ok {
+			t.Errorf("readEntry(%+v) = %v; want ok %t", tt.in, err, tt.ok)
+		}
+	}
+}
+
+func TestEntityOf(t *testing.T) {
+	vm := cloud.VM{
+		ID: "i-0A", Name: "Web-1", Region: "eu-west-1", NetworkID: "vpc-0B", NetworkName: "prod vpc",
+		Tags: map[string]string{"Name": "Web-1", "a": "1", "x": "", "aws:y": "z", "k8s.io/x": "y", "Bad": "two words"},
+		Interfaces: []cloud.Interface{
+			{ID: "eni-1", Private: []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("fd00::1")}, Public: []netip.Addr{netip.MustParseAddr("::ffff:203.0.113.1")}},
+			{ID: "eni-2", Private: []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.9")}},
+		},
+	}
+	i := &imported{account: acct, provider: "aws", selector: types.NamespacedName{Namespace: "team", Name: "s"}, vm: vm}
+	got := entityOf(i)
+	want := map[string]string{
+		"nephe.antrea.io/kind": "virtualmachine", "nephe.antrea.io/namespace": "team", "nephe.antrea.io/owner-vm": "i-0a",
+		"nephe.antrea.io/owner-vm-vpc": "vpc-0B", "nephe.antrea.io/cloud-region": "eu-west-1", "nephe.antrea.io/cloud-vpc-uid": "vpc-0b",
+		"nephe.antrea.io/cloud-vm-uid": "i-0a", "nephe.antrea.io/cloud-vm-name": "web-1",
+		"nephe.antrea.io/tag-Name": "Web-1", "nephe.antrea.io/tag-a": "1", "nephe.antrea.io/tag-x": "",
+	}
+	if d := cmp.Diff(want, got.labels); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]string{"10.0.0.2", "10.0.0.9", "203.0.113.1", "fd00::1"}, got.endpoints); d != "" {
+		t.Error(d)
+	}
+	if got := i.key().String(); got != "team/virtualmachine-i-0a" {
+		t.Errorf("key %s", got)
+	}
+}
+
+func FuzzEntityOf(f *testing.F) {
+	f.Add("Name", "web 1", "vpc name", "i-1")
+	f.Fuzz(func(t *testing.T, key, value, network, id string) {
+		e := entityOf(&imported{selector: acct, vm: cloud.VM{ID: id, NetworkID: network, NetworkName: network, Tags: map[string]string{key: value}}})
+		for k, v := range e.labels {
+			again := entity{labels: map[string]string{}}
+			if again.label(k, v); again.labels[k] != v {
+				t.Errorf("label %q=%q is not valid", k, v)
+			}
+		}
+		if _, err := e.document(acct, ""); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// FuzzManagedLabels: whatever stands in managedFields, reading it does not end the process.
+func FuzzManagedLabels(f *testing.F) {
+	f.Add([]byte(`{"f:metadata":{"f:labels":{".":{},"f:nephe.antrea.io/tag-Role":{}}}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		managedLabels(metav1.ManagedFieldsEntry{FieldsV1: metav1.NewFieldsV1(string(raw))})
+	})
+}
+
+func TestReadEntity(t *testing.T) {
+	const role, team = "nephe.antrea.io/tag-Role", "nephe.antrea.io/tag-Team"
+	fields := func(labels ...string) *metav1.FieldsV1 {
+		text := `{"f:metadata":{"f:labels":{".":{}`
+		for _, l := range labels {
+			text += fmt.Sprintf(",%q:{}", "f:"+l)
+		}
+		return metav1.NewFieldsV1(text + `}}}`)
+	}
+	have := readEntity(&antreav1alpha2.ExternalEntity{ObjectMeta: metav1.ObjectMeta{
+		Labels: map[string]string{role: "db", team: "a", "mine": "x"},
+		ManagedFields: []metav1.ManagedFieldsEntry{
+			{Manager: "isobar", Operation: metav1.ManagedFieldsOperationApply, FieldsV1: fields(team)},
+			{Manager: "kubectl-label", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: fields(role, "mine")},
+		},
+	}})
+	want := entity{labels: map[string]string{role: "web", team: "a"}}
+	if d := cmp.Diff(map[string]string{team: "a"}, want.yielding(have).labels); d != "" {
+		t.Errorf("what is applied: %s", d)
+	}
+	if !want.yielding(have).isMet(have) {
+		t.Error("a tag of somebody else's is a reason to write")
+	}
+	if more := (entity{labels: map[string]string{role: "web"}}); more.yielding(have).isMet(have) {
+		t.Error("a tag of ours that is to go is no reason to write")
+	}
+}
+
+func TestErrText(t *testing.T) {
+	a := errText(errors.Join(fmt.Errorf("api error, RequestID: 0f-1, code X"), errors.New("b\n c")))
+	b := errText(errors.Join(fmt.Errorf("api error, RequestID: 77-2, code X"), errors.New("b\n c")))
+	if a != b || a != "api error, code X; b; c" {
+		t.Errorf("%q and %q", a, b)
+	}
+	scrub := scrubber([]byte(`{"accessKeyId":"AKIAOPEN0","accessKeySecret":"very-secret"}`))
+	if got := scrub("key AKIAOPEN0 with very-secret"); got != "key AKIAOPEN0 with [secret]" {
+		t.Error(got)
+	}
+	if got := scrubber([]byte("not json"))("text"); got != "text" {
+		t.Error(got)
+	}
+}
+
+// An ExternalEntity that goes while its VM is there changes nothing; one without
+// a VM has no target.
+func TestLaid(t *testing.T) {
+	vm := &imported{account: acct, provider: "aws", selector: acct, vm: machine("a", "web", "n1"), isolation: policy.IsolateBoth}
+	from := &policy.Workload{ID: "ee/ns/virtualmachine-a", Kind: policy.KindExternal, Labels: policy.Labels{{Key: "k", Value: "v"}}}
+	have := laid(nil, from, vm)
+	if have.Target != "aws/ns/acct/r/n1" || have.Network != "n1" || have.Isolation != policy.IsolateBoth || from.Target != "" {
+		t.Errorf("laid = %+v", have)
+	}
+	if got := laid(have, nil, vm); cmp.Diff(have, got) != "" {
+		t.Errorf("without its ExternalEntity: %+v", got)
+	}
+	if got := laid(have, from, nil); got != from {
+		t.Errorf("without its VM: %+v", got)
+	}
+	if got := laid(have, nil, nil); got != nil {
+		t.Errorf("without both: %+v", got)
+	}
+	if got := laid(nil, nil, vm); got != nil {
+		t.Errorf("before its ExternalEntity: %+v", got)
+	}
+}
+
+// stub is an Enforcer that says when it was called.
+type stub struct {
+	start   time.Time
+	calls   []string
+	forgets int
+	err     error
+	takes   time.Duration
+}
+
+func (s *stub) Preview(context.Context, policy.Ruleset) (plan.Report, error) {
+	return plan.Report{}, nil
+}
+func (s *stub) Forget() { s.forgets++ }
+func (s *stub) Sync(ctx context.Context, rs policy.Ruleset) (plan.Report, error) {
+	s.calls = append(s.calls, fmt.Sprintf("%v %d rules", time.Since(s.start).Round(time.Second), len(rs.Rules)))
+	select {
+	case <-time.After(s.takes):
+	case <-ctx.Done():
+		return plan.Report{}, ctx.Err()
+	}
+	return plan.Report{Target: rs.Target}, s.err
+}
+
+func rulesOf(n int) policy.Ruleset {
+	return policy.Ruleset{Target: "t", Rules: make([]policy.TargetRule, n)}
+}
+
+// loopOf runs the loop of a target in a bubble.
+func loopOf(ctx context.Context, s *stub) *target {
+	s.start = time.Now()
+	t := &target{name: "t", wake: make(chan struct{}, 1), done: make(chan struct{})}
+	loop := &syncer{
+		every: 5 * time.Minute, timeout: time.Minute, slots: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler), stats: &counters{},
+		enforcer: func(*target) (cloud.Enforcer, error) { return s, nil }, changed: func(*target, map[string]struct{}) {},
+	}
+	go loop.run(ctx, t)
+	return t
+}
+
+func TestTargetLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &stub{}
+		l := loopOf(ctx, s)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(s.calls) != 0 {
+			t.Errorf("without a Ruleset: calls %v", s.calls)
+		}
+		s.start, s.forgets = time.Now(), 0
+		l.put(rulesOf(1), nil)
+		synctest.Wait()
+		if d := cmp.Diff([]string{"0s 1 rules"}, s.calls); d != "" {
+			t.Errorf("a Ruleset is not enforced at once: %s", d)
+		}
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		if s.forgets != 1 || len(s.calls) != 2 {
+			t.Errorf("in 6 minutes %d reads anew, calls %v; want one", s.forgets, s.calls)
+		}
+		cancel()
+		<-l.done
+	})
+}
+
+// What comes while a call is under way is done at once afterwards, in one call.
+func TestTargetLoopCoalesces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &stub{takes: 10 * time.Second}
+		l := loopOf(ctx, s)
+		for n := range 5 {
+			l.put(rulesOf(n), nil)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if d := cmp.Diff([]string{"0s 0 rules", "10s 4 rules"}, s.calls); d != "" {
+			t.Error(d)
+		}
+		cancel()
+		<-l.done
+	})
+}
+
+// coded is an error of a cloud.
+type coded string
+
+func (c coded) Error() string     { return string(c) }
+func (c coded) ErrorCode() string { return string(c) }
+
+func TestTargetLoopBacksOff(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		news int // how many of 10 changes, one each 100 ms, are tried in that second
+	}{
+		{coded("InternalError"), 1},
+		{coded("RequestLimitExceeded"), 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			s := &stub{err: tt.err}
+			l := loopOf(ctx, s)
+			l.put(rulesOf(1), nil)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n := len(s.calls); n < 5 || n > 8 { // after 1, 2, 4, 8, 16 and 32 s, less a quarter
+				t.Errorf("%v: %d calls in a minute: %v", tt.err, n, s.calls)
+			}
+			before := len(s.calls)
+			for range 10 {
+				time.Sleep(100 * time.Millisecond)
+				l.put(rulesOf(2), nil)
+			}
+			synctest.Wait()
+			if n := len(s.calls) - before; n != tt.news {
+				t.Errorf("%v: %d tries of news; want %d", tt.err, n, tt.news)
+			}
+			s.err = nil
+			time.Sleep(6 * time.Minute)
+			synctest.Wait()
+			if l.failed() != 0 {
+				t.Errorf("%v: it has not recovered", tt.err)
+			}
+			cancel()
+			<-l.done
+		})
+	}
+}
+
+// A policy's status needs neither a write when another policy changes, nor one
+// for a single failure.
+func TestTargetAboutAPolicy(t *testing.T) {
+	l := &target{name: "t", wake: make(chan struct{}, 1)}
+	step := func(err error) {
+		_, want, policies := l.begin()
+		l.end(want, policies, plan.Report{}, err)
+	}
+	check := func(why string, generation int64, realized, failed bool) {
+		t.Helper()
+		s := l.about("p", generation)
+		if s.realized != realized || (s.err != nil) != failed {
+			t.Errorf("%s: %+v; want realized %t, failed %t", why, s, realized, failed)
+		}
+	}
+	broken := errors.New("500")
+	l.put(rulesOf(1), map[string]int64{"p": 1})
+	check("new", 1, false, false)
+	step(broken)
+	check("new and failing", 1, false, true)
+	step(nil)
+	check("enforced", 1, true, false)
+	l.put(rulesOf(2), map[string]int64{"p": 1, "q": 1})
+	check("another policy comes", 1, true, false)
+	step(broken)
+	check("which fails once", 1, true, false)
+	step(broken)
+	check("and twice", 1, false, true)
+	step(nil)
+	check("enforced again", 1, true, false)
+	l.put(rulesOf(2), map[string]int64{"p": 2, "q": 1})
+	check("a new generation", 2, false, false)
+	l.put(rulesOf(1), map[string]int64{"q": 1})
+	if s := l.about("p", 2); !s.applies || s.realized {
+		t.Errorf("leaving: %+v", s)
+	}
+	step(nil)
+	if s := l.about("p", 2); s.applies {
+		t.Errorf("gone: %+v", s)
+	}
+}
