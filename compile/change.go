@@ -102,6 +102,7 @@ func patch[T any](old, put []T, removed []string, id func(T) string) []T {
 
 // targetLog gathers the Change of a target.
 type targetLog struct {
+	gained         []*bundle // with all their parts
 	added, removed []*part
 	workloads      []policy.Enforced
 	gone           []string
@@ -138,7 +139,7 @@ func (e *Engine) logRules() {
 	for _, b := range e.up.freshBundles {
 		for t := range b.targets.all() {
 			log := e.logOf(t)
-			log.added = append(log.added, b.parts...)
+			log.gained = append(log.gained, b)
 		}
 	}
 	for _, b := range e.up.touchedBundles {
@@ -146,7 +147,7 @@ func (e *Engine) logRules() {
 			switch has := b.targets.has(t); {
 			case has && !had:
 				log := e.logOf(t)
-				log.added = append(log.added, b.parts...)
+				log.gained = append(log.gained, b)
 			case had && !has:
 				log := e.logOf(t)
 				log.removed = append(log.removed, b.before()...)
@@ -269,25 +270,48 @@ func (t *target) change() (c Change, ok bool) {
 		return c, false // came and went
 	}
 	log := t.log
-	old := make(map[string]*policy.TargetRule, len(log.removed))
-	for _, p := range log.removed {
-		old[p.rule.Key] = p.rule
-	}
-	for _, p := range log.added {
-		was := old[p.rule.Key]
-		delete(old, p.rule.Key)
-		if was == nil || was != p.rule && !equal(*was, *p.rule) {
-			c.Rules = append(c.Rules, p.rule)
-		}
-	}
-	slices.SortFunc(c.Rules, (*policy.TargetRule).Compare)
-	for key := range old {
-		c.RemovedRules = append(c.RemovedRules, key)
-	}
-	slices.Sort(c.RemovedRules)
+	c.Rules, c.RemovedRules = log.rules()
 	c.Workloads, c.RemovedWorkloads, c.Groups = log.workloads, log.gone, log.groups
 	slices.SortFunc(c.Workloads, func(a, b policy.Enforced) int { return cmp.Compare(a.Workload.ID, b.Workload.ID) })
 	slices.Sort(c.RemovedWorkloads)
 	slices.SortFunc(c.Groups, func(a, b *GroupChange) int { return cmp.Compare(a.Key, b.Key) })
 	return c, len(c.Rules)+len(c.RemovedRules)+len(c.Workloads)+len(c.RemovedWorkloads)+len(c.Groups) > 0
+}
+
+// rules returns the rules that are new or not what they were, and the Keys of
+// those that are gone.
+func (log *targetLog) rules() (rules []*policy.TargetRule, removed []string) {
+	if len(log.gained) == 1 && len(log.added)+len(log.removed) == 0 {
+		return log.gained[0].whole(), nil // as most Targets do that are new to a policy
+	}
+	old := make(map[string]*policy.TargetRule, len(log.removed))
+	for _, p := range log.removed {
+		old[p.rule.Key] = p.rule
+	}
+	for _, b := range log.gained {
+		log.added = append(log.added, b.parts...)
+	}
+	for _, p := range log.added {
+		was := old[p.rule.Key]
+		delete(old, p.rule.Key)
+		if was == nil || was != p.rule && !equal(*was, *p.rule) {
+			rules = append(rules, p.rule)
+		}
+	}
+	slices.SortFunc(rules, (*policy.TargetRule).Compare)
+	for key := range old {
+		removed = append(removed, key)
+	}
+	slices.Sort(removed)
+	return rules, removed
+}
+
+// whole returns the rules of b. All Targets that gain b share them.
+func (b *bundle) whole() []*policy.TargetRule {
+	if b.rules == nil {
+		for _, p := range b.parts {
+			b.rules = append(b.rules, p.rule)
+		}
+	}
+	return b.rules
 }

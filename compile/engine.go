@@ -271,13 +271,13 @@ func (e *Engine) forget() {
 		s.log = nil
 	}
 	for _, b := range up.freshBundles {
-		b.fresh = false
+		b.fresh, b.rules = false, nil
 	}
 	for _, b := range up.dirtyBundles {
 		b.dirty, b.added, b.removed = false, nil, nil
 	}
 	for _, b := range up.touchedBundles {
-		b.touched = nil
+		b.touched, b.rules = nil, nil
 	}
 	for _, r := range up.dirtyRoles {
 		r.start = nil

@@ -24,6 +24,7 @@ type bundle struct {
 	isolators [2][]string // IDs of policies, sorted
 	counts    [2]int      // rules, those that only count included
 	touched   map[*target]bool
+	rules     []*policy.TargetRule // for Changes; made when they are asked for
 	fresh     bool
 	dirty     bool
 }

@@ -208,12 +208,12 @@ func (g *gen) groupID(ns string) string {
 func (g *gen) group() *policy.Group {
 	ns := pick(g, append([]string{"", "", ""}, namespaces...)...)
 	gr := &policy.Group{ID: policy.GroupID(ns, fmt.Sprint("g", g.IntN(groupNames))), Namespace: ns}
-	switch g.IntN(6) {
+	switch g.IntN(7) {
 	case 0:
 		gr.Blocks = some(g, 1, 2, g.block)
 	case 1:
 		gr.Children = some(g, 1, 2, func() string { return g.groupID(ns) })
-	case 2:
+	case 2, 3:
 		gr.Service = policy.ServiceID(pick(g, namespaces...), fmt.Sprint("svc-", g.IntN(2)))
 	default:
 		gr.Selections = some(g, 1, 2, func() policy.Selection { return g.selection(ns, false) })
