@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,11 +17,12 @@ import (
 // vias are what can answer a flow, by the names of --via.
 var vias = map[string]func(policy.Snapshot) answerer{
 	"meaning": func(s policy.Snapshot) answerer {
-		return func(f policy.Flow) (policy.Verdict, error) { return policy.Evaluate(s, f) }
+		x := newIndex(s)
+		return func(f policy.Flow) (policy.Verdict, error) { return policy.Evaluate(x.around(f), f) }
 	},
 	"compiled": func(s policy.Snapshot) answerer {
-		rulesets := compile.Rulesets(s)
-		return func(f policy.Flow) (policy.Verdict, error) { return compile.Verdict(rulesets, s, f) }
+		rulesets, x := compile.Rulesets(s), newIndex(s)
+		return func(f policy.Flow) (policy.Verdict, error) { return compile.Verdict(rulesets, x.around(f), f) }
 	},
 	"aws": viaAWS,
 }
@@ -47,6 +50,11 @@ func newAnswerer(via string, s policy.Snapshot) (answerer, error) {
 // answerLine is a flowLine with its answer.
 type answerLine struct {
 	flowLine
+	answerFields
+}
+
+// answerFields are what an answer adds to its line.
+type answerFields struct {
 	Verdict string        `json:"verdict"`
 	Ingress decisionLine  `json:"ingress"`
 	Egress  decisionLine  `json:"egress"`
@@ -84,16 +92,56 @@ func line(d policy.Decision, dir policy.Direction) decisionLine {
 }
 
 func writeJSON(out io.Writer, questions []question) error {
-	e := json.NewEncoder(out)
-	e.SetEscapeHTML(false)
+	w := bufio.NewWriter(out)
 	for _, q := range questions {
 		v := q.verdict
-		a := answerLine{q.ask, v.Action.String(), line(v.Ingress, policy.Ingress), line(v.Egress, policy.Egress), v.Needs}
-		if err := e.Encode(a); err != nil {
+		answer, err := marshal(answerFields{v.Action.String(), line(v.Ingress, policy.Ingress), line(v.Egress, policy.Egress), v.Needs})
+		if err != nil {
 			return err
 		}
+		asked, err := q.line()
+		if err != nil {
+			return err
+		}
+		// Both are objects, and neither is empty.
+		w.Write(asked[:len(asked)-1])
+		w.WriteByte(',')
+		w.Write(answer[1:])
+		w.WriteByte('\n')
 	}
-	return nil
+	return w.Flush()
+}
+
+// line returns the question as an object of JSON: every field of the line that
+// it was asked on as it stood there, less those of an earlier answer.
+func (q *question) line() ([]byte, error) {
+	if q.fields == nil {
+		return marshal(q.ask)
+	}
+	b := []byte{'{'}
+	for _, f := range q.fields {
+		if slices.Contains([]string{"verdict", "ingress", "egress", "needs"}, f.name) {
+			continue
+		}
+		name, err := marshal(f.name)
+		if err != nil {
+			return nil, err
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, name...), ':'), f.value...)
+	}
+	return append(b, '}'), nil
+}
+
+// marshal is json.Marshal without the escapes that HTML needs.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 func writeTable(out io.Writer, questions []question) error {
@@ -149,10 +197,15 @@ func writeMatrix(out io.Writer, questions []question) error {
 		_, err := fmt.Fprintln(out, "No workload has an address.")
 		return err
 	}
-	cells := map[[2]string]string{}
+	cells, needs := map[[2]string]string{}, false
 	var names []string
 	for _, q := range questions {
-		cells[[2]string{q.ask.From, q.ask.To}] = map[policy.Action]string{policy.Allow: ".", policy.Drop: "X", policy.Reject: "R"}[q.verdict.Action]
+		c := map[policy.Action]string{policy.Allow: ".", policy.Drop: "X", policy.Reject: "R"}[q.verdict.Action]
+		if len(q.verdict.Needs) > 0 {
+			c += "?"
+			needs = true
+		}
+		cells[[2]string{q.ask.From, q.ask.To}] = c
 		names = append(names, q.ask.From)
 	}
 	slices.Sort(names)
@@ -173,6 +226,10 @@ func writeMatrix(out io.Writer, questions []question) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "%s: . allow, X drop, R reject, - no common address family\n", questions[0].ask.traffic())
+	legend := ". allow, X drop, R reject, - no common address family"
+	if needs {
+		legend += ", ? depends on more: ask with --flow"
+	}
+	_, err := fmt.Fprintf(out, "%s: %s\n", questions[0].ask.traffic(), legend)
 	return err
 }

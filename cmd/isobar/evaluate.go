@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,8 @@ which policy and rule decides at each end.
 
 FROM and TO are namespace/pod, node:name, vm:namespace/name, ee:namespace/name or an IP address.
 A flows file has one JSON object a line: {"from","to","protocol","port","sourcePort","icmpType",
-"icmpCode","toName"}; the answer is the same line with "verdict", "ingress" and "egress" added.
+"icmpCode","toName"}; the answer is the same line, whatever else it has, with "verdict",
+"ingress" and "egress" added.
 
 The exit status is 0 when every flow was evaluated, whatever the verdicts.`,
 		Example: `  isobar evaluate -f world/ --flow shop/web,shop/db,TCP/5432
@@ -68,7 +70,7 @@ func (f *evaluateFlags) run(in io.Reader, out, errOut io.Writer) error {
 	if f.output != "table" && f.output != "json" {
 		return fmt.Errorf("--output %q: want table or json", f.output)
 	}
-	if f.flows == "-" && len(f.files) == 1 && f.files[0] == "-" {
+	if f.flows == "-" && slices.Contains(f.files, "-") {
 		return fmt.Errorf("--flows and --filename cannot both read the standard input")
 	}
 	world, err := manifest.Read(f.files, manifest.Options{Stdin: in, IgnoreUnknown: f.ignoreUnknown})

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/policy"
 )
 
@@ -19,6 +20,7 @@ import (
 type question struct {
 	where   string // for errors: the flag, or the line of a file
 	ask     flowLine
+	fields  []rawField // of the line that it was asked on; nil when it was not
 	flow    policy.Flow
 	verdict policy.Verdict
 }
@@ -47,16 +49,15 @@ func readFlows(name string, in io.Reader) ([]question, error) {
 	n := 0
 	for lines.Scan() {
 		n++
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+		text := lines.Bytes()
+		if n == 1 {
+			text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // a byte order mark
+		}
+		if len(bytes.TrimSpace(text)) == 0 {
 			continue
 		}
 		q := question{where: fmt.Sprintf("%s: line %d", name, n)}
-		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
-		d.DisallowUnknownFields()
-		err := d.Decode(&q.ask)
-		if err == nil && d.More() {
-			err = fmt.Errorf("more than one value on the line")
-		}
+		err := q.parse(text)
 		if err == nil {
 			q.flow, err = q.ask.flow()
 		}
@@ -70,6 +71,69 @@ func readFlows(name string, in io.Reader) ([]question, error) {
 		errs = append(errs, fmt.Errorf("%s: line %d: %w", name, n+1, err))
 	}
 	return out, errors.Join(errs...)
+}
+
+// rawField is a field of a line, as it stands there.
+type rawField struct {
+	name  string
+	value json.RawMessage
+}
+
+// parse reads a line of a flows file. Fields that are not known are kept for
+// the answer; one that differs from a known one in case alone is an error.
+func (q *question) parse(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return fmt.Errorf("want a JSON object")
+	}
+	q.fields = []rawField{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		f := rawField{name: t.(string)} // the decoder lets nothing else be a key
+		if err := d.Decode(&f.value); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		if slices.ContainsFunc(q.fields, func(other rawField) bool { return other.name == f.name }) {
+			return fmt.Errorf("%s: stands twice on the line", f.name)
+		}
+		if err := q.ask.set(f); err != nil {
+			return err
+		}
+		q.fields = append(q.fields, f)
+	}
+	if _, err := d.Token(); err != nil {
+		return fmt.Errorf("the object does not end: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return fmt.Errorf("more than one value on the line")
+	}
+	return nil
+}
+
+// set takes a field of a line, if l has it.
+func (l *flowLine) set(f rawField) error {
+	for _, known := range []struct {
+		name string
+		into any
+		want string
+	}{
+		{"from", &l.From, "a string"}, {"to", &l.To, "a string"}, {"protocol", &l.Protocol, "a string"}, {"toName", &l.ToName, "a string"},
+		{"port", &l.Port, "a whole number"}, {"sourcePort", &l.SourcePort, "a whole number"},
+		{"icmpType", &l.ICMPType, "a whole number"}, {"icmpCode", &l.ICMPCode, "a whole number"},
+	} {
+		switch {
+		case known.name == f.name:
+			if json.Unmarshal(f.value, known.into) != nil {
+				return fmt.Errorf("%s: %s is not %s", f.name, f.value, known.want)
+			}
+		case strings.EqualFold(known.name, f.name):
+			return fmt.Errorf("%s: is written %s", f.name, known.name)
+		}
+	}
+	return nil
 }
 
 // flow returns what the line asks for.
@@ -132,7 +196,7 @@ func parseEndpoint(s string) (policy.Endpoint, error) {
 		case kind == "ee":
 			return policy.Endpoint{Workload: policy.WorkloadID(policy.KindExternal, ns, name)}, nil
 		case kind == "vm":
-			return policy.Endpoint{Workload: policy.WorkloadID(policy.KindExternal, ns, "virtualmachine-"+name)}, nil
+			return policy.Endpoint{Workload: policy.WorkloadID(policy.KindExternal, ns, cloudv1alpha1.ExternalEntityName(name))}, nil
 		}
 	}
 	return policy.Endpoint{}, fmt.Errorf("%q: want namespace/pod, node:name, vm:namespace/name, ee:namespace/name or an IP address", s)
