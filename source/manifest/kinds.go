@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,6 +61,9 @@ func readPod(o *object) {
 	bare := in.Status.Phase == "" && in.Status.PodIP == "" && len(in.Status.PodIPs) == 0
 	if in.Status.Phase == "" && in.Spec.NodeName == "" {
 		in.Spec.NodeName = anyNode
+	}
+	if in.Spec.ServiceAccountName == "" {
+		in.Spec.ServiceAccountName = cmp.Or(in.Spec.DeprecatedServiceAccount, "default") // as admission sees to it
 	}
 	w, problems := convert.Pod(&in)
 	if o.accept(problems) {

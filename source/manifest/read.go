@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Bounds of what is read. YAML takes some thirty times its size to parse, so a
+// Bounds of what is read. YAML takes some forty times its size to parse, so a
 // document of it may be less than a file.
 const (
 	MaxBytes     = 256 << 20 // of one file or stream
-	MaxYAMLBytes = 64 << 20  // of one YAML document, its aliases written out; JSON has no such bound
+	MaxYAMLBytes = 32 << 20  // of one YAML document, its aliases written out; JSON has no such bound
 )
 
 // Error is something wrong in a document.

@@ -157,6 +157,21 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// A Pod as it is written runs as the account that admission would give it.
+func TestServiceAccount(t *testing.T) {
+	for spec, want := range map[string]string{
+		"{nodeName: n1}": "default", "{serviceAccount: old}": "old", "{serviceAccountName: robot, serviceAccount: robot}": "robot",
+	} {
+		w, err := readText(ns+"---\napiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: x}\nspec: "+spec+"\n", manifest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, _ := w.Snapshot.Workloads.Get("pod/x/a"); a.ServiceAccount != want {
+			t.Errorf("spec %s runs as %q, want %q", spec, a.ServiceAccount, want)
+		}
+	}
+}
+
 // Addresses that are given to Pods without a status are nobody else's.
 func TestBarePodsBesideOthers(t *testing.T) {
 	bare := "---\napiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: x}\n"
