@@ -20,7 +20,7 @@ var like = cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Add
 // Changes turn what was there into that.
 func TestEngineIsRulesets(t *testing.T) {
 	steps, changes := 0, 0
-	for seed := range policytest.Seeds(t, 150) {
+	for seed := range policytest.Seeds(t, 250) {
 		rnd := policytest.Rand(seed)
 		world := policytest.World
 		if seed%4 == 0 {

@@ -9,7 +9,6 @@ import (
 
 // written is a policy as it was last compiled.
 type written struct {
-	policy   *policy.Policy
 	rules    [2][]*rule // of ingress and of egress
 	isolated [2]*applied
 	depends  []dependency
@@ -82,7 +81,7 @@ func (e *Engine) recompile(id string, p *policy.Policy) {
 	if old == nil {
 		old = &written{}
 	}
-	now := &written{policy: p}
+	now := &written{}
 	var drop []*rule
 	for d, dir := range directions {
 		n := 0

@@ -14,7 +14,7 @@ import (
 // index, reasons, ties and needs, on random worlds.
 func TestVerdictIsEvaluate(t *testing.T) {
 	var flows, allowed, byRule, ties, needs int
-	for seed := range policytest.Seeds(t, 3000) {
+	for seed := range policytest.Seeds(t, 5000) {
 		rnd := policytest.Rand(seed)
 		world := policytest.World
 		if seed%4 == 0 {
