@@ -26,8 +26,10 @@ const finalizer = "isobar.dev/restore-cloud"
 
 // account is what is known of one CloudProviderAccount.
 type account struct {
-	key      types.NamespacedName
+	key types.NamespacedName
+	// provider and uid are those of the object; only reconcileAccount uses them.
 	provider string
+	uid      types.UID
 
 	mu              sync.Mutex
 	config          string        // identifies what client was made of; empty when there is none
@@ -56,6 +58,14 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 	}
 	provider, ref, _ := specOf(cpa)
 	a := c.account(key, provider)
+	if a.uid == "" {
+		a.uid = cpa.UID
+	}
+	if a.uid != cpa.UID { // deleted and made again before we looked
+		c.forgetAccount(ctx, key)
+		c.accountQueue.add(key)
+		return nil
+	}
 	if cpa.DeletionTimestamp != nil {
 		return c.deleteAccount(ctx, a, cpa)
 	}

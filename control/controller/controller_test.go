@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -335,11 +336,36 @@ func TestPolicyStatus(t *testing.T) {
 		t.Errorf("condition %+v; want %q", c, want)
 	}
 	e.eventually("an Event says so", e.hasEvent("db", want))
+	for _, h := range e.running.Health() {
+		if h.IsStuck(time.Now(), time.Minute) || h.Last.IsZero() && (h.Name == "world" || strings.HasPrefix(h.Name, "target")) {
+			t.Errorf("%+v", h)
+		}
+	}
 	e.cloud.with(func(f *fakeCloud) { f.refusals = nil; f.refuse["vpca"] = errors.New("Denied") })
 	update[antreav1beta1.NetworkPolicy](e, "db", func(p *antreav1beta1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port.IntVal = 5433 })
 	e.eventually("failed", e.phaseIs("db", antreav1beta1.PolicyFailed))
 	e.cloud.with(func(f *fakeCloud) { f.refuse = map[string]error{} })
 	e.eventually("recovered", all(e.phaseIs("db", antreav1beta1.PolicyRealized), e.has("vpca", 2, "5433")))
+
+	broken := e.allow("broken", "db", 99)
+	broken.Spec.Ingress[0].From[0] = antreav1beta1.NetworkPolicyPeer{IPBlock: &antreav1beta1.IPBlock{CIDR: "10.0.0.0/99"}}
+	e.create(broken)
+	e.eventually("unreadable", all(e.phaseIs("broken", antreav1beta1.PolicyFailed), e.hasEvent("broken", "spec.ingress[0].from[0].ipBlock.cidr")))
+	e.quietly("the others stay", e.has("vpca", 2, "5433"))
+}
+
+// An account that is deleted and made again at once is a new one.
+func TestAccountMadeAgain(t *testing.T) {
+	e := newEnv(t)
+	e.estate()
+	e.start()
+	cpa := e.account("us-east-1")
+	e.create(e.secret(rightKeys), cpa, e.selector("all", everything), e.allow("web", "web", 80))
+	e.eventually("enforced", e.has("vpca", 1, "80"))
+	e.delete(cpa)
+	e.eventually("gone", e.noAccount)
+	e.create(e.account("us-east-1"))
+	e.eventually("enforced again", all(e.has("vpca", 1, "80"), e.accountIs("", "Enforced", "True Enforced")))
 }
 
 // A VM belongs to the oldest selector that picks it, and the others say so.

@@ -26,7 +26,8 @@ type object interface {
 // object it writes 25 at once and then one each 5 minutes, and adds up equal ones.
 func (c *Controller) startEvents(ctx context.Context) func() {
 	// What client-go would log of Events that cannot be written is no use to anybody.
-	ctx = klog.NewContext(ctx, logr.Discard())
+	// It ends by Shutdown, after the loops that record.
+	ctx = klog.NewContext(context.WithoutCancel(ctx), logr.Discard())
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.core.CoreV1().Events("")})
 	c.events.Store(&recorder{broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: "isobar"})})

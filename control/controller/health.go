@@ -2,6 +2,7 @@ package controller
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 
 // LoopHealth is how one loop fares.
 type LoopHealth struct {
-	Name string    // such as "world", "region ns/account/us-east-1", "target aws/..."
+	Name string    // such as "world", "accounts 0", "region ns/account/us-east-1", "target aws/..."
 	Last time.Time // when it last finished a round; zero when it never has
 	Busy time.Time // since when it is in one; zero when it is not
 	Err  string    // how the last round ended, where that is known
@@ -23,7 +24,10 @@ func (h LoopHealth) IsStuck(now time.Time, most time.Duration) bool {
 
 // Health returns how each loop fares, by name.
 func (c *Controller) Health() []LoopHealth {
-	out := []LoopHealth{{Name: "world", Last: unix(c.world.last.Load()), Busy: unix(c.world.busy.Load())}}
+	out := slices.Concat(
+		[]LoopHealth{c.world.pulse.health("world", "")},
+		c.accountQueue.health(), c.selectorQueue.health(), c.entityQueue.health(), c.policyQueue.health(),
+	)
 	c.mu.Lock()
 	var accounts []*account
 	for _, a := range c.accounts {
@@ -37,9 +41,8 @@ func (c *Controller) Health() []LoopHealth {
 	for _, a := range accounts {
 		a.mu.Lock()
 		for _, r := range a.regions {
-			h := LoopHealth{Name: "region " + a.key.String() + "/" + r.name, Last: unix(r.last.Load()), Busy: unix(r.busy.Load())}
-			h.Err = a.scrub(errText(r.view.networksErr))
-			out = append(out, h)
+			err := errors.Join(r.view.failures(r.name, a.selectors)...)
+			out = append(out, r.pulse.health("region "+a.key.String()+"/"+r.name, a.scrub(errText(err))))
 		}
 		a.mu.Unlock()
 	}

@@ -140,6 +140,9 @@ type regionView struct {
 	// match that has never been read is not there.
 	picked map[string]map[string]bool
 	errs   map[string]error // by matchKey: what could not be read last time
+	// doubted has the IDs of VMs that a good answer has left out for the first
+	// time. They stay until a second one does: clouds lose pages at times.
+	doubted map[string]bool
 }
 
 // matchKey is equal for matches that are the same.
@@ -172,12 +175,12 @@ func matchesOf(selectors []selector) []cloud.Match {
 }
 
 // with returns the view after a read. A VM that no answer tells of is kept when
-// a match that picks it could not be read, and no other answer should have told
-// of it.
+// a match that picks it could not be read and no other answer should have told
+// of it, or when it is missing for the first time.
 func (v regionView) with(networks []cloud.Network, networksErr error, matches []cloud.Match, answers []cloud.VMs) regionView {
 	next := regionView{
 		networks: v.networks, networksRead: v.networksRead, networksErr: networksErr,
-		vms: map[string]cloud.VM{}, picked: map[string]map[string]bool{}, errs: map[string]error{},
+		vms: map[string]cloud.VM{}, picked: map[string]map[string]bool{}, errs: map[string]error{}, doubted: map[string]bool{},
 	}
 	if networksErr == nil {
 		next.networks, next.networksRead = slices.Clone(networks), true
@@ -205,9 +208,22 @@ func (v regionView) with(networks []cloud.Network, networksErr error, matches []
 		}
 	}
 	for id, vm := range v.vms {
+		if _, has := next.vms[id]; has {
+			continue
+		}
 		pickedBy := func(m cloud.Match) bool { return v.picks(m, vm) }
-		if _, has := next.vms[id]; !has && slices.ContainsFunc(failed, pickedBy) && !slices.ContainsFunc(good, pickedBy) {
-			next.vms[id] = vm
+		switch {
+		case !slices.ContainsFunc(good, pickedBy):
+			if slices.ContainsFunc(failed, pickedBy) {
+				next.vms[id] = vm
+			}
+		case !v.doubted[id]:
+			next.vms[id], next.doubted[id] = vm, true
+			for _, m := range good {
+				if pickedBy(m) {
+					next.picked[matchKey(m)][id] = true
+				}
+			}
 		}
 	}
 	return next

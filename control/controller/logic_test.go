@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,9 +56,17 @@ func TestViewAfterARead(t *testing.T) {
 		{"what a good answer should have told of is gone", []cloud.Match{all, n1}, []cloud.VMs{answer(a), broken}, "[a]"},
 		{"no match, no VM", nil, nil, "[]"},
 	} {
-		if got := ids(known.with(nil, nil, tt.matches, tt.answers).vms); got != tt.want {
+		once := known.with(nil, nil, tt.matches, tt.answers)
+		if got := ids(once.with(nil, nil, tt.matches, tt.answers).vms); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.why, got, tt.want)
 		}
+	}
+	once := known.with(nil, nil, []cloud.Match{all}, []cloud.VMs{answer(a)})
+	if got := ids(once.vms); got != "[a b c]" {
+		t.Errorf("after one answer without them: %s, want all", got)
+	}
+	if got := once.with(nil, nil, []cloud.Match{all}, []cloud.VMs{answer(a, b, c)}); len(got.doubted) != 0 || ids(got.vms) != "[a b c]" {
+		t.Errorf("when they are back: %s, in doubt %v", ids(got.vms), got.doubted)
 	}
 	if v := known.with(nil, errors.New("500"), nil, nil); !v.networksRead || v.networksErr == nil {
 		t.Errorf("after an error: networks read %t, error %v", v.networksRead, v.networksErr)
@@ -260,25 +270,51 @@ func TestLaid(t *testing.T) {
 
 // stub is an Enforcer that says when it was called.
 type stub struct {
+	takes time.Duration
+
+	mu      sync.Mutex
 	start   time.Time
 	calls   []string
 	forgets int
 	err     error
-	takes   time.Duration
 }
 
 func (s *stub) Preview(context.Context, policy.Ruleset) (plan.Report, error) {
 	return plan.Report{}, nil
 }
-func (s *stub) Forget() { s.forgets++ }
+
+func (s *stub) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgets++
+}
+
 func (s *stub) Sync(ctx context.Context, rs policy.Ruleset) (plan.Report, error) {
+	s.mu.Lock()
 	s.calls = append(s.calls, fmt.Sprintf("%v %d rules", time.Since(s.start).Round(time.Second), len(rs.Rules)))
+	err := s.err
+	s.mu.Unlock()
 	select {
 	case <-time.After(s.takes):
 	case <-ctx.Done():
 		return plan.Report{}, ctx.Err()
 	}
-	return plan.Report{Target: rs.Target}, s.err
+	return plan.Report{Target: rs.Target}, err
+}
+
+// seen returns the calls and the reads anew since the last reset.
+func (s *stub) seen() ([]string, int) {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls), s.forgets
+}
+
+// reset forgets the calls, and sets what those to come return.
+func (s *stub) reset(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.start, s.calls, s.forgets, s.err = time.Now(), nil, 0, err
 }
 
 func rulesOf(n int) policy.Ruleset {
@@ -286,60 +322,71 @@ func rulesOf(n int) policy.Ruleset {
 }
 
 // loopOf runs the loop of a target in a bubble.
-func loopOf(ctx context.Context, s *stub) *target {
-	s.start = time.Now()
-	t := &target{name: "t", wake: make(chan struct{}, 1), done: make(chan struct{})}
+func loopOf(t *testing.T, s *stub) *target {
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &target{name: "t", wake: make(chan struct{}, 1), done: make(chan struct{})}
 	loop := &syncer{
 		every: 5 * time.Minute, timeout: time.Minute, slots: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler), stats: &counters{},
 		enforcer: func(*target) (cloud.Enforcer, error) { return s, nil }, changed: func(*target, map[string]struct{}) {},
 	}
-	go loop.run(ctx, t)
-	return t
+	go loop.run(ctx, l)
+	t.Cleanup(func() { cancel(); <-l.done })
+	return l
 }
 
 func TestTargetLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
 		s := &stub{}
-		l := loopOf(ctx, s)
+		l := loopOf(t, s)
 		time.Sleep(time.Hour)
-		synctest.Wait()
-		if len(s.calls) != 0 {
-			t.Errorf("without a Ruleset: calls %v", s.calls)
+		if calls, _ := s.seen(); len(calls) != 0 {
+			t.Errorf("without a Ruleset: calls %v", calls)
 		}
-		s.start, s.forgets = time.Now(), 0
+		s.reset(nil)
 		l.put(rulesOf(1), nil)
-		synctest.Wait()
-		if d := cmp.Diff([]string{"0s 1 rules"}, s.calls); d != "" {
+		calls, _ := s.seen()
+		if d := cmp.Diff([]string{"0s 1 rules"}, calls); d != "" {
 			t.Errorf("a Ruleset is not enforced at once: %s", d)
 		}
-		time.Sleep(6 * time.Minute)
-		synctest.Wait()
-		if s.forgets != 1 || len(s.calls) != 2 {
-			t.Errorf("in 6 minutes %d reads anew, calls %v; want one", s.forgets, s.calls)
+		s.reset(nil)
+		time.Sleep(time.Hour)
+		if calls, forgets := s.seen(); forgets != len(calls) || forgets < 10 || forgets > 14 {
+			t.Errorf("in an hour %d calls and %d reads anew; want one each 5 minutes", len(calls), forgets)
 		}
-		cancel()
-		<-l.done
 	})
 }
 
 // What comes while a call is under way is done at once afterwards, in one call.
 func TestTargetLoopCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
 		s := &stub{takes: 10 * time.Second}
-		l := loopOf(ctx, s)
+		l := loopOf(t, s)
+		s.reset(nil)
 		for n := range 5 {
 			l.put(rulesOf(n), nil)
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Minute)
-		synctest.Wait()
-		if d := cmp.Diff([]string{"0s 0 rules", "10s 4 rules"}, s.calls); d != "" {
+		calls, _ := s.seen()
+		if d := cmp.Diff([]string{"0s 0 rules", "10s 4 rules"}, calls); d != "" {
 			t.Error(d)
 		}
-		cancel()
-		<-l.done
+	})
+}
+
+// A call that hangs is given up, and tried again.
+func TestTargetLoopGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stub{takes: time.Hour}
+		l := loopOf(t, s)
+		l.put(rulesOf(1), nil)
+		time.Sleep(90 * time.Second)
+		if calls, _ := s.seen(); len(calls) != 2 || l.failed() != 1 {
+			t.Errorf("calls %v, %d failures; want the second call, after one failure", calls, l.failed())
+		}
+		if got := l.about("p", 1); got.err != nil && !strings.Contains(got.err.Error(), "gave up after 1m0s") {
+			t.Error(got.err)
+		}
 	})
 }
 
@@ -355,35 +402,30 @@ func TestTargetLoopBacksOff(t *testing.T) {
 		news int // how many of 10 changes, one each 100 ms, are tried in that second
 	}{
 		{coded("InternalError"), 1},
-		{coded("RequestLimitExceeded"), 0},
+		{fmt.Errorf("sync: %w", errors.Join(errors.New("x"), coded("RequestLimitExceeded"))), 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			s := &stub{err: tt.err}
-			l := loopOf(ctx, s)
+			s := &stub{}
+			l := loopOf(t, s)
+			s.reset(tt.err)
 			l.put(rulesOf(1), nil)
 			time.Sleep(time.Minute)
-			synctest.Wait()
-			if n := len(s.calls); n < 5 || n > 8 { // after 1, 2, 4, 8, 16 and 32 s, less a quarter
-				t.Errorf("%v: %d calls in a minute: %v", tt.err, n, s.calls)
+			if calls, _ := s.seen(); len(calls) < 5 || len(calls) > 8 { // after 1, 2, 4, 8, 16 and 32 s, less a quarter
+				t.Errorf("%v: calls in a minute: %v", tt.err, calls)
 			}
-			before := len(s.calls)
+			s.reset(tt.err)
 			for range 10 {
 				time.Sleep(100 * time.Millisecond)
 				l.put(rulesOf(2), nil)
 			}
-			synctest.Wait()
-			if n := len(s.calls) - before; n != tt.news {
-				t.Errorf("%v: %d tries of news; want %d", tt.err, n, tt.news)
+			if calls, _ := s.seen(); len(calls) > tt.news {
+				t.Errorf("%v: tries of news: %v; want at most %d", tt.err, calls, tt.news)
 			}
-			s.err = nil
+			s.reset(nil)
 			time.Sleep(6 * time.Minute)
-			synctest.Wait()
-			if l.failed() != 0 {
-				t.Errorf("%v: it has not recovered", tt.err)
+			if calls, _ := s.seen(); len(calls) == 0 || l.failed() != 0 {
+				t.Errorf("%v: it has not recovered: calls %v", tt.err, calls)
 			}
-			cancel()
-			<-l.done
 		})
 	}
 }

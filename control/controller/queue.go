@@ -16,8 +16,37 @@ type queue[K comparable] struct {
 	name string
 	do   func(context.Context, K) error
 	work workqueue.TypedRateLimitingInterface[K]
-	last atomic.Int64 // when something was last finished, in Unix nanoseconds
-	busy atomic.Int64 // how many are under way
+
+	mu      sync.Mutex
+	workers []*pulse
+}
+
+// health returns how each worker fares.
+func (q *queue[K]) health() []LoopHealth {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var out []LoopHealth
+	for i, p := range q.workers {
+		out = append(out, p.health(fmt.Sprintf("%s %d", q.name, i), ""))
+	}
+	return out
+}
+
+// pulse says what a loop is doing, in Unix nanoseconds.
+type pulse struct {
+	last atomic.Int64 // when a round was last finished; 0 when none has been
+	busy atomic.Int64 // since when one is under way; 0 when none is
+}
+
+func (p *pulse) begin() { p.busy.Store(time.Now().UnixNano()) }
+
+func (p *pulse) end() {
+	p.busy.Store(0)
+	p.last.Store(time.Now().UnixNano())
+}
+
+func (p *pulse) health(name, err string) LoopHealth {
+	return LoopHealth{Name: name, Last: unix(p.last.Load()), Busy: unix(p.busy.Load()), Err: err}
 }
 
 func newQueue[K comparable](name string, do func(context.Context, K) error) *queue[K] {
@@ -31,16 +60,19 @@ func (q *queue[K]) add(key K) { q.work.Add(key) }
 func (q *queue[K]) start(ctx context.Context, loops *sync.WaitGroup, workers int, failed func(context.Context, string, string, error)) {
 	loops.Go(func() { <-ctx.Done(); q.work.ShutDown() })
 	for range workers {
+		p := &pulse{}
+		q.mu.Lock()
+		q.workers = append(q.workers, p)
+		q.mu.Unlock()
 		loops.Go(func() {
 			for {
 				key, stop := q.work.Get()
 				if stop {
 					return
 				}
-				q.busy.Add(1)
+				p.begin()
 				err := q.do(ctx, key)
-				q.busy.Add(-1)
-				q.last.Store(time.Now().UnixNano())
+				p.end()
 				q.work.Done(key)
 				if err == nil {
 					q.work.Forget(key)

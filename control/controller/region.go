@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"isobar.dev/cloud"
@@ -11,12 +10,11 @@ import (
 
 // region is the loop that lists one region of one account.
 type region struct {
-	name string
-	wake chan struct{} // holds one
-	stop context.CancelFunc
-	view regionView   // guarded by the account's mu
-	last atomic.Int64 // when it was last listed, in Unix nanoseconds
-	busy atomic.Int64 // since when it is being listed; 0 when it is not
+	name  string
+	wake  chan struct{} // holds one
+	stop  context.CancelFunc
+	view  regionView // guarded by the account's mu
+	pulse pulse
 }
 
 func (r *region) poke() {
@@ -44,8 +42,11 @@ func (c *Controller) runRegion(ctx context.Context, a *account, r *region) {
 		every := a.poll
 		a.mu.Unlock()
 		wait := jitter(every)
-		if failures > 0 {
+		switch {
+		case failures > 0:
 			wait = min(wait, backoff(failures, retryBase, max(every, retryBase)))
+		case r.hasDoubts(a):
+			wait = min(wait, retryBase)
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -66,6 +67,12 @@ func (c *Controller) runRegion(ctx context.Context, a *account, r *region) {
 	}
 }
 
+func (r *region) hasDoubts(a *account) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(r.view.doubted) > 0
+}
+
 // listRegion reads the networks and VMs of a region. listed is false when there
 // is nobody to ask.
 func (c *Controller) listRegion(ctx context.Context, a *account, r *region) (err error, listed bool) {
@@ -75,8 +82,8 @@ func (c *Controller) listRegion(ctx context.Context, a *account, r *region) (err
 	if client == nil {
 		return nil, false
 	}
-	r.busy.Store(time.Now().UnixNano())
-	defer r.busy.Store(0)
+	r.pulse.begin()
+	defer r.pulse.end()
 	callCtx, cancel := context.WithTimeoutCause(ctx, c.o.PollTimeout, fmt.Errorf("no answer in %v", c.o.PollTimeout))
 	defer cancel()
 	networks, networksErr := client.Networks(callCtx, r.name)
@@ -88,7 +95,6 @@ func (c *Controller) listRegion(ctx context.Context, a *account, r *region) (err
 		return ctx.Err(), false
 	}
 	c.stats.Polls.Add(1)
-	r.last.Store(time.Now().UnixNano())
 
 	a.mu.Lock()
 	if a.client != client {

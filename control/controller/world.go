@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"isobar.dev/policy"
 )
@@ -23,8 +22,7 @@ type world struct {
 	missing map[string]map[string]struct{}
 
 	current atomic.Pointer[policy.Snapshot] // now, once the Rulesets that it gives are given out
-	last    atomic.Int64                    // when it was made, in Unix nanoseconds
-	busy    atomic.Int64                    // since when it is being made; 0 when it is not
+	pulse   pulse
 }
 
 func (c *Controller) pokeWorld() {
@@ -42,10 +40,9 @@ func (c *Controller) runWorld(ctx context.Context) {
 	}
 	c.o.Log.Info("source synced")
 	for {
-		c.world.busy.Store(time.Now().UnixNano())
+		c.world.pulse.begin()
 		c.updateWorld()
-		c.world.busy.Store(0)
-		c.world.last.Store(time.Now().UnixNano())
+		c.world.pulse.end()
 		select {
 		case <-ctx.Done():
 			return
