@@ -51,6 +51,8 @@ type Options struct {
 	// whatever the environment says.
 	Proxy func(*http.Request) (*url.URL, error)
 	TLS   *tls.Config // nil means the system's certificates
+	// Unlimited: take no tokens of EC2's buckets; for a cloud that has none.
+	Unlimited bool
 	// Attempts is how often a call is tried; 0 means 8.
 	Attempts int
 	// MaxBackoff is the longest wait before a call is tried again; 0 means 20 seconds.
@@ -103,7 +105,7 @@ func NewAccount(ctx context.Context, c Config, o Options) (*Account, error) {
 		if a.regions[name] != nil {
 			continue
 		}
-		r := &region{name: name, limits: &limiter{}, enforcers: map[string]*plan.Syncer{}}
+		r := &region{name: name, limits: &limiter{off: o.Unlimited}, enforcers: map[string]*plan.Syncer{}}
 		cfg := base.Copy()
 		cfg.Region = name
 		cfg.APIOptions = append(slices.Clone(cfg.APIOptions), r.limits.register)

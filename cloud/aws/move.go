@@ -18,58 +18,85 @@ type mover struct {
 	facts   *nicFacts
 	want    *NIC // nil when it gets its own groups back
 	keep    []string
-	final   []string // IDs
-	now     []string // IDs
+	now     []string // IDs, as all that follow
+	first   []string
+	second  []string
+	final   []string
 	join    []string // keys of memberships that it does not have yet
 	leave   []string // keys of memberships that it will not have
 	// Of its own groups, which rules of others name: those that it does not have
 	// yet, and those that it will not have. IDs.
 	joinOwn, leaveOwn []string
 	swaps             bool // more changes than memberships
+	late              bool // it moves when all others have
 	fails             bool
 }
 
-// move gives the interfaces their groups, in three steps, of which many need
-// one: first what rules of the groups that others move to may name, then the
-// groups that enforce, and last goes what rules of the groups that others moved
-// from may have named. Where an interface has no place for all that at once, it
-// moves in one step, and for a moment others may not know it.
+// move gives the interfaces their groups, in three steps, of which an interface
+// needs at most two: first it joins what rules of the groups that others move to
+// may name, then come the groups that enforce, and last it leaves what rules of
+// the groups that others moved from may have named. Only where several interfaces
+// have no place for all that at once may they not know each other for a moment.
 func (a *applier) move(ctx context.Context) {
 	movers := a.movers()
 	joined, left := a.named(movers)
-	most := a.account.config.Quotas.orDefaults().GroupsPerNIC
-	needs := func(keys []string, in map[string]bool) bool {
-		return slices.ContainsFunc(keys, func(k string) bool { return in[k] })
-	}
 	for _, m := range movers {
-		if len(movers) == 1 {
-			m.joinOwn, m.leaveOwn = nil, nil
-		}
-		first := union(union(m.now, a.ids(m.join)), m.joinOwn)
-		if m.swaps && !needs(m.join, joined) && len(m.joinOwn) == 0 || len(first) > most || m.now == nil {
-			continue
-		}
-		a.modify(ctx, m, first)
+		a.route(m, joined, left, len(movers) > 1)
 	}
 	a.remember(ctx, movers)
 	for _, m := range movers {
-		second := union(m.final, m.leaveOwn)
-		if needs(m.leave, left) {
-			second = union(second, a.ids(m.leave))
-		}
-		if len(second) > most {
-			second = m.final
-		}
-		a.modify(ctx, m, second)
+		a.modify(ctx, m, m.first)
 	}
 	for _, m := range movers {
-		a.modify(ctx, m, m.final)
+		a.modify(ctx, m, m.second)
+	}
+	for _, late := range []bool{true, false} {
+		for _, m := range movers {
+			if m.late == late {
+				a.modify(ctx, m, m.final)
+			}
+		}
 	}
 	a.forget(ctx, movers)
 	for _, m := range movers {
 		if !m.fails {
 			a.settleNIC(m)
 		}
+	}
+}
+
+// route finds the steps of m, given which memberships rules name of groups that
+// interfaces move to and from, and whether there are others on the way.
+func (a *applier) route(m *mover, joined, left map[string]bool, others bool) {
+	named := func(keys []string, in map[string]bool) bool {
+		return slices.ContainsFunc(keys, func(k string) bool { return in[k] })
+	}
+	most := a.account.config.Quotas.orDefaults().GroupsPerNIC
+	joins := others && (named(m.join, joined) || len(m.joinOwn) > 0)
+	leaves := others && (named(m.leave, left) || len(m.leaveOwn) > 0)
+	m.first, m.second = m.now, m.final
+	if m.now == nil {
+		m.first = m.final
+		return // it is not known, so it is not likely to be there
+	}
+	if both := union(m.now, m.final); joins && leaves && len(both) <= most {
+		m.first, m.second = both, both
+		return
+	}
+	// One that has no place to wait in moves before the others, or after them.
+	switch first := union(union(m.now, a.ids(m.join)), m.joinOwn); {
+	case !joins && m.swaps:
+	case len(first) <= most:
+		m.first = first
+	case !leaves:
+		m.first = m.final
+	}
+	switch second := union(union(m.final, a.ids(m.leave)), m.leaveOwn); {
+	case !leaves:
+	case len(second) <= most:
+		m.second = second
+	default:
+		m.second, m.late = m.first, true
 	}
 }
 

@@ -107,6 +107,7 @@ func (e *ec2) account(t testing.TB, o aws.Options, change ...func(*aws.Config)) 
 	for _, f := range change {
 		f(&c)
 	}
+	o.Unlimited = true
 	if o.Attempts == 0 {
 		o.Attempts = 1
 	}

@@ -1,0 +1,119 @@
+package aws_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"isobar.dev/cloud/aws"
+	"isobar.dev/plan"
+	"isobar.dev/policy"
+	sim "isobar.dev/sim/aws"
+)
+
+// calls counts the writes of each action since the last time, and forgets them.
+func (e *ec2) calls() map[string]int {
+	out := map[string]int{}
+	for _, w := range e.Calls().Writes {
+		out[w.Action]++
+	}
+	e.ResetCalls()
+	return out
+}
+
+func machine(i int) *policy.Workload {
+	a := netip.AddrFrom4([4]byte{172, 16, byte(10 + i/100), byte(10 + 2*(i%100))})
+	name := fmt.Sprint("vm-", i)
+	return &policy.Workload{
+		ID: policy.WorkloadID(policy.KindExternal, "shop", name), Kind: policy.KindExternal, Namespace: "shop", Name: name,
+		Labels: policy.LabelsOf(map[string]string{"app": []string{"web", "web", "web", "db", "batch"}[i%5]}), Addrs: []netip.Addr{a},
+		Network: "vpc-1", Target: "aws/vpc-1", Interfaces: []policy.Interface{{ID: fmt.Sprintf("eni-%d0", i), Addrs: []netip.Addr{a}}},
+	}
+}
+
+// The number of calls is what limits us: it must depend on what changes.
+func TestCallCounts(t *testing.T) {
+	const n = 200
+	var all policy.Snapshot
+	all.Namespaces = all.Namespaces.Put("shop", &policy.Namespace{Name: "shop"})
+	for i := range n {
+		w := machine(i)
+		all.Workloads = all.Workloads.Put(w.ID, w)
+	}
+	web := func(ports ...uint16) *policy.Policy {
+		return &policy.Policy{Name: "web", AppliedTo: app("web"), Ingress: []policy.Rule{allow(policy.Peers{All: true}, tcp(ports...))},
+			Egress: []policy.Rule{allow(policy.Peers{Set: app("db")}, tcp(5432))}}
+	}
+	db := &policy.Policy{Name: "db", AppliedTo: app("db"), Ingress: []policy.Rule{allow(policy.Peers{Set: app("web")}, tcp(5432))}}
+	e := serve(t, estate(all, sim.Quotas{}), sim.Options{NoThrottle: true})
+	a := e.account(t, aws.Options{ManyPeers: 9})
+	relabelled := *machine(4)
+	relabelled.Labels = policy.LabelsOf(map[string]string{"app": "web"})
+	member := with(all, web(443), db)
+	member.Workloads = member.Workloads.Put(relabelled.ID, &relabelled)
+	for _, step := range []struct {
+		name  string
+		world policy.Snapshot
+		most  map[string]int
+	}{
+		{"first", with(all, web(80), db), map[string]int{"CreateSecurityGroup": 4, "AuthorizeSecurityGroupIngress": 2, "AuthorizeSecurityGroupEgress": 2,
+			"RevokeSecurityGroupEgress": 3, "CreateTags": 2, "ModifyNetworkInterfaceAttribute": 3 * 160}},
+		{"nothing new", with(all, web(80), db), map[string]int{}},
+		{"a rule changes", with(all, web(443), db), map[string]int{"AuthorizeSecurityGroupIngress": 1, "RevokeSecurityGroupIngress": 1}},
+		{"a member comes", member, map[string]int{"ModifyNetworkInterfaceAttribute": 2, "CreateTags": 1}},
+		{"a member goes", with(all, web(443), db), map[string]int{"ModifyNetworkInterfaceAttribute": 2, "DeleteTags": 1}},
+		{"all goes", all, map[string]int{"DeleteSecurityGroup": 4, "DeleteTags": 1, "ModifyNetworkInterfaceAttribute": 3 * 160}},
+	} {
+		start := time.Now()
+		e.sync(t, a, step.world)
+		got := e.calls()
+		t.Logf("%s: %v in %v", step.name, got, time.Since(start).Round(time.Millisecond))
+		for _, action := range slices.Sorted(maps.Keys(got)) {
+			if got[action] > step.most[action] {
+				t.Errorf("%s: %d calls of %s; want at most %d", step.name, got[action], action, step.most[action])
+			}
+		}
+	}
+	reads, err := readCalls(e, a, rulesetOf(t, all))
+	if err != nil || reads != 3 {
+		t.Errorf("a read of the VPC takes %d calls, %v; want 3", reads, err)
+	}
+}
+
+func readCalls(e *ec2, a *aws.Account, rs policy.Ruleset) (int, error) {
+	e.ResetCalls()
+	y := plan.NewSyncer("", plan.Driver[aws.Object](a.Driver(regionID, "vpc-1")))
+	_, err := y.Preview(context.Background(), rs)
+	n := 0
+	for _, c := range e.Calls().Counts {
+		n += c.Calls
+	}
+	return n, err
+}
+
+func BenchmarkLower(b *testing.B) {
+	for _, n := range []int{100, 1000} {
+		var all policy.Snapshot
+		all.Namespaces = all.Namespaces.Put("shop", &policy.Namespace{Name: "shop"})
+		for i := range n {
+			w := machine(i)
+			all.Workloads = all.Workloads.Put(w.ID, w)
+		}
+		var policies []*policy.Policy
+		for i := range 20 {
+			policies = append(policies, &policy.Policy{Name: fmt.Sprint("p", i), AppliedTo: app("web", "db"), Ingress: []policy.Rule{
+				allow(policy.Peers{Set: app("web")}, tcp(uint16(1000+i), uint16(2000+i))), allow(policy.Peers{Set: app("db", "batch")}, tcp(uint16(3000+i)))}})
+		}
+		rs := rulesetOf(b, with(all, policies...))
+		b.Run(fmt.Sprintf("vms=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				aws.Lower(aws.Place{}, rs)
+			}
+		})
+	}
+}
