@@ -27,9 +27,11 @@ const finalizer = "isobar.dev/restore-cloud"
 // account is what is known of one CloudProviderAccount.
 type account struct {
 	key types.NamespacedName
-	// provider and uid are those of the object; only reconcileAccount uses them.
+	// provider and uid are those of the object, which deleting says is on its way
+	// out. Only reconcileAccount uses them.
 	provider string
 	uid      types.UID
+	deleting bool
 
 	mu              sync.Mutex
 	config          string        // identifies what client was made of; empty when there is none
@@ -67,6 +69,7 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 		return nil
 	}
 	if cpa.DeletionTimestamp != nil {
+		a.deleting = true
 		return c.deleteAccount(ctx, a, cpa)
 	}
 	err := c.connect(ctx, a, cpa, ref)

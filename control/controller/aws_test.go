@@ -141,31 +141,28 @@ func TestAWS(t *testing.T) {
 	e := newSimEnv(t)
 	before := e.attached()
 	e.start()
-	e.create(e.secret(simKeys), e.account("us-east-1", "eu-west-1"), e.selector("all", everything))
-	e.policies()
 	closed := all(e.reach(web1, db1, 5432, sim.Denied), e.reach(app1, db1, 22, sim.Denied), e.reach(db1, app1, 8080, sim.Denied))
 	open := all(e.reach(app1, db1, 5432, sim.Allowed), e.reach(web1, app1, 8080, sim.Allowed))
-	t.Logf("from nothing to enforced in %v", e.eventually("enforced", all(open, closed, e.settled)))
+	t.Logf("from nothing to enforced in %v", e.timed("enforced", func() {
+		e.create(e.secret(simKeys), e.account("us-east-1", "eu-west-1"), e.selector("all", everything))
+		e.policies()
+	}, all(open, closed, e.settled)))
 	e.eventually("the policies are realized", all(e.phaseIs("db", antreav1beta1.PolicyRealized), e.phaseIs("app", antreav1beta1.PolicyRealized)))
 
 	t.Run("policy", func(t *testing.T) {
-		update[antreav1beta1.NetworkPolicy](e.env, "db", func(p *antreav1beta1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port.IntVal = 5433 })
-		t.Logf("a policy's change in %v", e.eventually("new port", all(e.reach(app1, db1, 5433, sim.Allowed), e.reach(app1, db1, 5432, sim.Denied))))
-		update[antreav1beta1.NetworkPolicy](e.env, "db", func(p *antreav1beta1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port.IntVal = 5432 })
+		t.Logf("a policy's change in %v", e.timed("new port", func() { e.setPort("db", 5433) },
+			all(e.reach(app1, db1, 5433, sim.Allowed), e.reach(app1, db1, 5432, sim.Denied))))
+		e.setPort("db", 5432)
 		e.eventually("old port", all(open, closed, e.settled))
 	})
 	t.Run("label", func(t *testing.T) {
 		name, key := cloudv1alpha1.ExternalEntityName(web1), cloudv1alpha1.LabelTagPrefix+"Role"
-		e.label(name, key, "app")
-		t.Logf("a VM's label in %v", e.eventually("web is an app", e.reach(web1, db1, 5432, sim.Allowed)))
-		e.label(name, key, nil)
-		t.Logf("and back in %v", e.eventually("web is web", closed))
+		t.Logf("a VM's label in %v", e.timed("web is an app", func() { e.label(name, key, "app") }, e.reach(web1, db1, 5432, sim.Allowed)))
+		t.Logf("and back in %v", e.timed("web is web", func() { e.label(name, key, nil) }, closed))
 	})
 	t.Run("pod", func(t *testing.T) {
-		e.pod("checkout", "10.77.0.5")
-		t.Logf("a Pod in %v", e.eventually("the Pod may", e.allows(app1, "10.77.0.5/32")))
-		e.labelPod("checkout", "app", "other")
-		t.Logf("a Pod's label in %v", e.eventually("the Pod may not", func() string {
+		t.Logf("a Pod in %v", e.timed("the Pod may", func() { e.pod("checkout", "10.77.0.5") }, e.allows(app1, "10.77.0.5/32")))
+		t.Logf("a Pod's label in %v", e.timed("the Pod may not", func() { e.labelPod("checkout", "app", "other") }, func() string {
 			if e.allows(app1, "10.77.0.5/32")() == "" {
 				return "it still may"
 			}
@@ -249,7 +246,7 @@ func TestAWSFaults(t *testing.T) {
 
 	fault(sim.Fault{Kind: sim.FaultError, Code: "RequestLimitExceeded"})
 	e.eventually("throttled", e.accountIs("RequestLimitExceeded", "Inventory", "False ReadFailed"))
-	update[antreav1beta1.NetworkPolicy](e.env, "db", func(p *antreav1beta1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port.IntVal = 5433 })
+	e.setPort("db", 5433)
 	e.eventually("the policy says so", e.phaseIs("db", antreav1beta1.PolicyFailed))
 	e.quietly("what was enforced stays", enforced)
 	e.sim.ClearFaults()

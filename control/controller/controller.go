@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -124,7 +125,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.mirrors()
 	c.syncer = &syncer{
 		every: c.o.Every, timeout: c.o.SyncTimeout, slots: make(chan struct{}, c.o.Parallel),
-		log: c.o.Log, stats: &c.stats, enforcer: c.enforcer, changed: c.targetChanged,
+		log: c.o.Log, stats: &c.stats, enforcer: c.enforcer, scrubbed: c.scrubbed, changed: c.targetChanged,
 	}
 	return c, nil
 }
@@ -165,7 +166,7 @@ func (c *Controller) wait(ctx context.Context, all ...<-chan struct{}) bool {
 
 // report logs what a queue could not do. It will be tried again.
 func (c *Controller) report(ctx context.Context, queue, key string, err error) {
-	if errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) || apierrors.IsConflict(err) {
 		return
 	}
 	c.o.Log.LogAttrs(ctx, slog.LevelWarn, "will try again", slog.String("queue", queue), slog.String("key", key), slog.String("error", errText(err)))

@@ -22,14 +22,13 @@ func TestPolicyReachesTheNIC(t *testing.T) {
 	e := newEnv(t)
 	e.estate()
 	e.start()
-	e.create(e.secret(rightKeys), e.account("us-east-1", "us-west-2"), e.selector("all", everything), e.allow("db", "db", 5432))
-	took := e.eventually("db enforces the policy", e.has("vpca", 2, "TCP/5432"))
-	t.Logf("from nothing to the NIC in %v", took)
+	t.Logf("from nothing to the NIC in %v", e.timed("db enforces the policy", func() {
+		e.create(e.secret(rightKeys), e.account("us-east-1", "us-west-2"), e.selector("all", everything), e.allow("db", "db", 5432))
+	}, e.has("vpca", 2, "TCP/5432")))
 	e.eventually("account", e.accountIs("", "Enforced", "True Enforced"))
 	e.eventually("policy", e.phaseIs("db", antreav1beta1.PolicyRealized))
 
-	update[antreav1beta1.NetworkPolicy](e, "db", func(p *antreav1beta1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port.IntVal = 5433 })
-	t.Logf("a policy's change in %v", e.eventually("new port", e.has("vpca", 2, "TCP/5433")))
+	t.Logf("a policy's change in %v", e.timed("new port", func() { e.setPort("db", 5433) }, e.has("vpca", 2, "TCP/5433")))
 	p, err := get[antreav1beta1.NetworkPolicy](e, "db")
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +100,7 @@ func TestUnreadableIsNotEmpty(t *testing.T) {
 
 	e.cloud.with(func(f *fakeCloud) { f.down["us-west-2"] = errors.New("InternalError: 500") })
 	e.eventually("the error names the region", e.accountIs("region us-west-2: InternalError: 500", "Inventory", "False ReadFailed"))
-	update[antreav1beta1.NetworkPolicy](e, "web", func(p *antreav1beta1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port.IntVal = 81 })
+	e.setPort("web", 81)
 	e.eventually("the other region goes on", e.has("vpca", 1, "81"))
 	e.eventually("the status says where it fails", e.phaseIs("web", antreav1beta1.PolicyFailed))
 	e.quietly("the region keeps what it has", all(e.has("vpcb", 1, "TCP/80"), e.entityHas("vpcb", 1, cloudv1alpha1.LabelKind, "virtualmachine")))
@@ -127,8 +126,7 @@ func TestRetag(t *testing.T) {
 	role := cloudv1alpha1.LabelTagPrefix + "Role"
 	e.eventually("before", all(e.has("vpca", 2, "5432"), e.has("vpca", 1, ""), e.entityHas("vpca", 1, role, "web")))
 
-	e.label(entityName("vpca", 1), role, "db")
-	t.Logf("a retag in %v", e.eventually("retagged", e.has("vpca", 1, "5432")))
+	t.Logf("a retag in %v", e.timed("retagged", func() { e.label(entityName("vpca", 1), role, "db") }, e.has("vpca", 1, "5432")))
 	e.quietly("the tag stays", e.entityHas("vpca", 1, role, "db"))
 	e.cloud.with(func(f *fakeCloud) {
 		f.vms["us-east-1"][0].State = "stopped"
@@ -140,8 +138,8 @@ func TestRetag(t *testing.T) {
 	e.start()
 	e.quietly("also through a restart", all(e.entityHas("vpca", 1, role, "db"), e.has("vpca", 1, "5432")))
 
-	e.label(entityName("vpca", 1), role, nil)
-	t.Logf("and back in %v", e.eventually("the cloud's tag is back", all(e.entityHas("vpca", 1, role, "frontend"), e.has("vpca", 1, ""))))
+	t.Logf("and back in %v", e.timed("the cloud's tag is back", func() { e.label(entityName("vpca", 1), role, nil) },
+		all(e.entityHas("vpca", 1, role, "frontend"), e.has("vpca", 1, ""))))
 	e.cloud.with(func(f *fakeCloud) { f.vms["us-east-1"][0].Tags = map[string]string{"Name": "web1"} })
 	e.eventually("a tag that goes in the cloud goes", e.entityLacks("vpca", 1, role))
 }
@@ -264,7 +262,7 @@ func TestStartWithAFailingRegion(t *testing.T) {
 	e.stop()
 	e.cloud.with(func(f *fakeCloud) { f.blind["vpcb"] = errors.New("RequestLimitExceeded") })
 	e.start()
-	update[antreav1beta1.NetworkPolicy](e, "web", func(p *antreav1beta1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port.IntVal = 81 })
+	e.setPort("web", 81)
 	e.eventually("what is known is enforced", e.has("vpca", 1, "81"))
 	e.eventually("what is not is held", e.accountIs("RequestLimitExceeded", "Enforced", "Unknown Held"))
 	e.quietly("and keeps what it has", all(e.has("vpcb", 1, "TCP/80"), e.entityHas("vpcb", 1, cloudv1alpha1.LabelKind, "virtualmachine")))
@@ -342,7 +340,7 @@ func TestPolicyStatus(t *testing.T) {
 		}
 	}
 	e.cloud.with(func(f *fakeCloud) { f.refusals = nil; f.refuse["vpca"] = errors.New("Denied") })
-	update[antreav1beta1.NetworkPolicy](e, "db", func(p *antreav1beta1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port.IntVal = 5433 })
+	e.setPort("db", 5433)
 	e.eventually("failed", e.phaseIs("db", antreav1beta1.PolicyFailed))
 	e.cloud.with(func(f *fakeCloud) { f.refuse = map[string]error{} })
 	e.eventually("recovered", all(e.phaseIs("db", antreav1beta1.PolicyRealized), e.has("vpca", 2, "5433")))
@@ -402,6 +400,59 @@ func TestSelectorInAnotherNamespace(t *testing.T) {
 	e.delete(account)
 	e.delete(secret)
 	e.eventually("restored", all(e.has("vpca", 1, ""), e.noEntity("vpca", 1)))
+}
+
+// A region that the account no longer has is left as it was; one that comes back is enforced again.
+func TestRegionLeaves(t *testing.T) {
+	e := newEnv(t)
+	e.estate()
+	e.start()
+	e.create(e.secret(rightKeys), e.account("us-east-1", "us-west-2"), e.selector("all", everything), e.allow("web", "web", 80))
+	both := all(e.has("vpca", 1, "80"), e.has("vpcb", 1, "80"))
+	e.eventually("both", both)
+	regions := func(names ...string) {
+		update[cloudv1alpha1.CloudProviderAccount](e, "acct", func(cpa *cloudv1alpha1.CloudProviderAccount) { cpa.Spec.AWSConfig.Region = names })
+	}
+	regions("us-east-1")
+	e.eventually("one leaves", all(e.has("vpca", 1, "80"), e.has("vpcb", 1, ""), e.noEntity("vpcb", 1)))
+	regions("us-east-1", "us-west-2")
+	e.eventually("and is back", all(both, e.accountIs("", "Enforced", "True Enforced")))
+}
+
+// A machine joins or changes: many are told apart from few by time alone.
+func TestManyMachines(t *testing.T) {
+	e := newEnv(t)
+	e.estate()
+	const most = 250
+	e.cloud.with(func(f *fakeCloud) {
+		f.latency = 0
+		f.vms["us-east-1"] = nil
+		for n := range most {
+			role := "web"
+			if n%10 == 0 {
+				role = "db"
+			}
+			f.vms["us-east-1"] = append(f.vms["us-east-1"], vm("us-east-1", "vpca", n, map[string]string{"Name": fmt.Sprint("m", n), "Role": role}))
+		}
+	})
+	e.start()
+	t.Logf("%d machines imported and enforced in %v", most, e.timed("all", func() {
+		e.create(e.allow("db", "db", 5432), e.secret(rightKeys), e.account("us-east-1"), e.selector("all", everything))
+	}, func() string {
+		for n := 0; n < most; n += 10 {
+			if wrong := e.has("vpca", n, fmt.Sprintf("10.0.0.%d ", most-1))(); wrong != "" {
+				return wrong
+			}
+		}
+		return ""
+	}))
+	role := cloudv1alpha1.LabelTagPrefix + "Role"
+	t.Logf("a retag among them in %v", e.timed("retagged", func() { e.label(entityName("vpca", 1), role, "db") }, e.has("vpca", 1, "5432")))
+	s := e.running.Stats()
+	t.Logf("%+v", s)
+	if s.EntityWrites > most+10 {
+		t.Errorf("%d writes of ExternalEntities for %d machines", s.EntityWrites, most)
+	}
 }
 
 // An account that never worked can be deleted: there is nothing to undo.

@@ -135,19 +135,28 @@ func update[T any, P interface {
 }
 
 // eventually polls until check returns "", which else says what is wrong.
-func (e *env) eventually(what string, check func() string) time.Duration {
+func (e *env) eventually(what string, check func() string) {
 	e.t.Helper()
 	start := time.Now()
 	for {
 		wrong := check()
 		if wrong == "" {
-			return time.Since(start)
+			return
 		}
 		if time.Since(start) > 40*time.Second {
 			e.t.Fatalf("%s: %s", what, wrong)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// timed makes a change, and returns how long it takes from then on until check is met.
+func (e *env) timed(what string, change func(), check func() string) time.Duration {
+	e.t.Helper()
+	start := time.Now()
+	change()
+	e.eventually(what, check)
+	return time.Since(start).Round(time.Millisecond)
 }
 
 // quietly says that check stays "" for a while.
@@ -230,6 +239,12 @@ func (e *env) allow(name, role string, port int) *antreav1beta1.NetworkPolicy {
 		e.t.Fatal(err)
 	}
 	return p
+}
+
+// setPort changes the port of a policy's only rule.
+func (e *env) setPort(name string, port int32) {
+	e.t.Helper()
+	update[antreav1beta1.NetworkPolicy](e, name, func(p *antreav1beta1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port.IntVal = port })
 }
 
 // enforced returns what a NIC enforces.

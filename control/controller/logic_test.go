@@ -327,7 +327,8 @@ func loopOf(t *testing.T, s *stub) *target {
 	l := &target{name: "t", wake: make(chan struct{}, 1), done: make(chan struct{})}
 	loop := &syncer{
 		every: 5 * time.Minute, timeout: time.Minute, slots: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler), stats: &counters{},
-		enforcer: func(*target) (cloud.Enforcer, error) { return s, nil }, changed: func(*target, map[string]struct{}) {},
+		enforcer: func(*target) (cloud.Enforcer, error) { return s, nil },
+		scrubbed: func(_ *target, err error) error { return err }, changed: func(*target, map[string]struct{}) {},
 	}
 	go loop.run(ctx, l)
 	t.Cleanup(func() { cancel(); <-l.done })

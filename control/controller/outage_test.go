@@ -82,7 +82,7 @@ func TestAPIServerGoesAway(t *testing.T) {
 	back := time.Now()
 	e.eventually("the new VM is imported", e.entityHas("vpca", 3, cloudv1alpha1.LabelKind, "virtualmachine"))
 	e.eventually("and enforces", e.has("vpca", 3, "5432"))
-	update[antreav1beta1.NetworkPolicy](e, "db", func(p *antreav1beta1.NetworkPolicy) { p.Spec.Ingress[0].Ports[0].Port.IntVal = 5433 })
+	e.setPort("db", 5433)
 	e.eventually("policies change again", all(e.has("vpca", 2, "5433"), e.has("vpca", 3, "5433"), e.phaseIs("db", antreav1beta1.PolicyRealized)))
 	t.Logf("caught up %v after the API server was ready", time.Since(back))
 }

@@ -173,6 +173,7 @@ type syncer struct {
 	log      *slog.Logger
 	stats    *counters
 	enforcer func(*target) (cloud.Enforcer, error)
+	scrubbed func(*target, error) error // without secrets
 	// changed is told of a target whose state has changed, and of the policies
 	// that may have another status for it.
 	changed func(t *target, policies map[string]struct{})
@@ -291,6 +292,7 @@ func (s *syncer) sync(ctx context.Context, t *target, rs policy.Ruleset, anew bo
 		if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
+		err = s.scrubbed(t, err)
 	}
 	return report, err
 }

@@ -29,6 +29,13 @@ func (c *Controller) setTargets(ctx context.Context, a *account, views map[strin
 			}
 		}
 	}
+	if !a.deleting { // a region that went and came back
+		c.dropTargets(a.key, func(t *target) bool {
+			_, has := wanted[t.name]
+			_, _, retired, _ := t.summary()
+			return has && retired
+		})
+	}
 	used := map[string]bool{}
 	c.mu.Lock()
 	for _, i := range c.imports.All() {
@@ -120,6 +127,31 @@ func (c *Controller) enforcer(t *target) (cloud.Enforcer, error) {
 	}
 	return client.Enforcer(t.region, t.network), nil
 }
+
+// scrubbed returns an error without the secrets of the target's account.
+func (c *Controller) scrubbed(t *target, err error) error {
+	c.mu.Lock()
+	a := c.accounts[t.account]
+	c.mu.Unlock()
+	if a == nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if text := err.Error(); a.scrub(text) != text {
+		return cleanError{a.scrub(text), err}
+	}
+	return err
+}
+
+// cleanError has another text than its cause.
+type cleanError struct {
+	text  string
+	cause error
+}
+
+func (e cleanError) Error() string { return e.text }
+func (e cleanError) Unwrap() error { return e.cause }
 
 // targetChanged is told by the syncer.
 func (c *Controller) targetChanged(t *target, policies map[string]struct{}) {
