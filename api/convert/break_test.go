@@ -351,7 +351,7 @@ func without(p *policy.Policy, d policy.Direction, i int) *policy.Policy {
 func TestBrokenPartsNeverOpen(t *testing.T) {
 	world := background()
 	reported := map[string]int{}
-	for seed := range policytest.Seeds(t, 2000) {
+	for seed := range policytest.Seeds(t, 3000) {
 		rnd := policytest.Rand(seed)
 		d := &dialects[rnd.IntN(len(dialects))]
 		object := d.write(rnd)
