@@ -145,7 +145,7 @@ func TestVMs(t *testing.T) {
 	add("i-c1", "db", "pending", 3)
 	r.Instances = append(r.Instances, &sim.Instance{ID: "i-c2", State: "terminated", Tags: map[string]string{"Name": "db"}})
 	e := serve(t, sim.Estate{Accounts: []*sim.Account{{ID: accountID, Keys: []*sim.AccessKey{{ID: keyID, Secret: keySecret}}, Regions: []*sim.Region{r}}}}, sim.Options{Settle: time.Hour})
-	a := e.account(t, aws.Options{})
+	a := e.account(t, aws.Options{Attempts: 1})
 
 	matches := []cloud.Match{
 		{},

@@ -326,7 +326,7 @@ func TestOneFails(t *testing.T) {
 	if _, err := e.AddFault(sim.Fault{Kind: sim.FaultError, Action: "CreateSecurityGroup", Count: 1}); err != nil {
 		t.Fatal(err)
 	}
-	report, err := e.account(t, aws.Options{}).Enforcer(regionID, "vpc-1").Sync(context.Background(), rulesetOf(t, s))
+	report, err := e.account(t, aws.Options{Attempts: 1}).Enforcer(regionID, "vpc-1").Sync(context.Background(), rulesetOf(t, s))
 	if err == nil || report.Written == 0 || report.Written == len(report.Changes) {
 		t.Errorf("%d of %d written, %v; want some, and an error", report.Written, len(report.Changes), err)
 	}

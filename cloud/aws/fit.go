@@ -9,9 +9,9 @@ import (
 	"isobar.dev/policy/flat"
 )
 
-// enforce returns the security groups of a class.
-func (l *lowering) enforce(c *class) []*Group {
-	room := l.Quotas.GroupsPerNIC
+// enforce returns the security groups of a class, at most as many as given.
+func (l *lowering) enforce(c *class, most int) []*Group {
+	room := most
 	for _, nic := range c.nics {
 		room = min(room, l.Quotas.GroupsPerNIC-len(l.joined[nic]))
 	}

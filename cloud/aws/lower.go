@@ -50,12 +50,16 @@ func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 	p.Quotas, p.ManyPeers = p.Quotas.orDefaults(), cmp.Or(p.ManyPeers, 9)
 	l := newLowering(p, rs)
 	l.chooseMembers()
-	objects := l.objects()
-	if over := groupsOf(objects) - l.room(); over > 0 {
+	objects := l.objects(0)
+	if most := max(p.Quotas.GroupsPerRegion-p.Foreign, 1); groupsOf(objects) > most {
 		// Without membership groups there are fewer, and maybe rules enough.
-		l.members, l.refusals = nil, slices.Clone(l.unplaced)
-		l.joined = map[string][]string{}
-		objects = l.objects()
+		l.members, l.joined = nil, map[string][]string{}
+		for _, limit := range []int{0, most} {
+			l.refusals = slices.Clone(l.unplaced)
+			if objects = l.objects(limit); groupsOf(objects) <= most {
+				break
+			}
+		}
 	}
 	return objects, plan.SortRefusals(l.refusals)
 }
@@ -311,9 +315,6 @@ func (l *lowering) isLocal(a netip.Addr) bool {
 	return a.IsPrivate() || a.Is6()
 }
 
-// room is how many groups are left for us.
-func (l *lowering) room() int { return max(l.Quotas.GroupsPerRegion-l.Foreign, 1) }
-
 func groupsOf(objects map[string]Object) int {
 	n := 0
 	for _, o := range objects {
@@ -327,16 +328,31 @@ func groupsOf(objects map[string]Object) int {
 // closed is the class of those for which no group is left: nothing passes.
 const closed = "closed"
 
-// objects lowers every class and attaches the groups.
-func (l *lowering) objects() map[string]Object {
+// objects lowers every class and attaches the groups. With a limit, no more
+// groups are used for enforcement than that: classes for which none is left, in
+// the order of their names, share one that lets nothing pass.
+func (l *lowering) objects(limit int) map[string]Object {
 	out := map[string]Object{}
 	used := map[string]bool{}
-	for _, c := range l.classes {
-		groups := l.enforce(c)
-		if l.members == nil && groupsOf(out)+len(groups) > l.room()-1 && len(l.classes) > 1 {
+	left, shared := limit, 1 // shared is kept back for the group of those that get none
+	for i, c := range l.classes {
+		if i == len(l.classes)-1 {
+			shared = 0
+		}
+		var groups []*Group
+		switch {
+		case limit == 0:
+			groups = l.enforce(c, l.Quotas.GroupsPerNIC)
+		case left-shared < 1:
 			l.refusals = append(l.refusals, l.refuse(policy.Refusal{Workloads: c.workloads, Reason: policy.RefusedQuota,
 				Message: "no security group is left in the region: nothing passes", Limit: l.Quotas.GroupsPerRegion, Need: l.Quotas.GroupsPerRegion + 1}))
 			groups = []*Group{{Kind: Enforcement, Class: closed}}
+			if _, has := out[GroupKey(closed)]; !has {
+				left, shared = left-1, 0
+			}
+		default:
+			groups = l.enforce(c, left-shared)
+			left -= len(groups)
 		}
 		c.groups = nil
 		for _, g := range groups {

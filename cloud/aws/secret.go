@@ -16,11 +16,11 @@ const maxSecret = 64 << 10
 // assumed with them or with the default chain, or, when all is empty, by the
 // default chain. They do not print.
 type Credentials struct {
-	AccessKeyID     string `json:"accessKeyId,omitempty"`
-	AccessKeySecret string `json:"accessKeySecret,omitempty"`
-	SessionToken    string `json:"sessionToken,omitempty"`
-	RoleARN         string `json:"roleArn,omitempty"`
-	ExternalID      string `json:"externalId,omitempty"`
+	AccessKeyID     string
+	AccessKeySecret string
+	SessionToken    string
+	RoleARN         string
+	ExternalID      string
 }
 
 // String tells the role, and whether there are keys.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"isobar.dev/cloud"
 	"isobar.dev/cloud/aws"
@@ -109,7 +110,7 @@ func (e *ec2) account(t testing.TB, o aws.Options, change ...func(*aws.Config)) 
 	}
 	o.Unlimited = true
 	if o.Attempts == 0 {
-		o.Attempts = 1
+		o.Attempts, o.MaxBackoff = 3, time.Millisecond
 	}
 	if o.ManyPeers == 0 {
 		o.ManyPeers = 2

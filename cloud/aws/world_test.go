@@ -30,6 +30,7 @@ func distinct(s policy.Snapshot) policy.Snapshot {
 
 // vpc is what the Objects of one VPC are asked with.
 type vpc struct {
+	place    aws.Place
 	objects  map[string]aws.Object
 	refusals []policy.Refusal
 	members  []*policy.Workload
@@ -43,7 +44,7 @@ func lowered(rnd *rand.Rand, s policy.Snapshot) map[string]*vpc {
 		if rnd.IntN(4) == 0 {
 			p.Quotas = aws.Quotas{RulesPerGroup: 1 + rnd.IntN(12), GroupsPerNIC: 1 + rnd.IntN(5), GroupsPerRegion: 2 + rnd.IntN(6)}
 		}
-		v := &vpc{}
+		v := &vpc{place: p}
 		v.objects, v.refusals = aws.Lower(p, rs)
 		for _, w := range s.Workloads.All() {
 			if w.Kind == policy.KindExternal && w.Network == rs.Workloads[0].Workload.Network {
@@ -69,7 +70,9 @@ func TestLowerIsEvaluate(t *testing.T) {
 		s := distinct(policytest.VMWorld(rnd, 4+rnd.IntN(12)))
 		vpcs := lowered(rnd, s)
 		for _, v := range vpcs {
-			checkQuotas(t, v)
+			if err := checkQuotas(t, v); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
 			for _, o := range v.objects {
 				if o.Group != nil && o.Group.Kind == aws.Membership {
 					memberships++
@@ -90,18 +93,24 @@ func TestLowerIsEvaluate(t *testing.T) {
 	}
 }
 
-func checkQuotas(t *testing.T, v *vpc) {
+func checkQuotas(t *testing.T, v *vpc) error {
 	t.Helper()
+	for _, u := range aws.UsageOf(v.place, v.objects) {
+		if u.Used > u.Limit {
+			return fmt.Errorf("over the quota: %+v\n%s", u, dump(v.objects))
+		}
+	}
 	for _, o := range v.objects {
 		if o.NIC == nil {
 			continue
 		}
 		for _, key := range o.NIC.Groups {
 			if v.objects[key].Group == nil {
-				t.Fatalf("an interface has %s, which is not there", key)
+				return fmt.Errorf("an interface has %s, which is not there", key)
 			}
 		}
 	}
+	return nil
 }
 
 // compare holds both ends of one flow against Evaluate.

@@ -34,6 +34,7 @@ type Flattener struct {
 	peers      map[string]match
 	portSets   map[portKey]Set
 	groupPorts map[groupPort]match
+	named      map[portKey][]uint16 // without ports
 	allKnown   *Set
 }
 
@@ -59,7 +60,7 @@ func New(rs policy.Ruleset, o Options) *Flattener {
 		rules:  make(map[string]*policy.TargetRule, len(rs.Rules)),
 		groups: make(map[string]*policy.Members, len(rs.Groups)),
 		known:  map[netip.Addr][]*policy.Workload{}, members: map[string]match{},
-		peers: map[string]match{}, portSets: map[portKey]Set{}, groupPorts: map[groupPort]match{},
+		peers: map[string]match{}, portSets: map[portKey]Set{}, groupPorts: map[groupPort]match{}, named: map[portKey][]uint16{},
 	}
 	for i := range rs.Rules {
 		f.rules[rs.Rules[i].Key] = &rs.Rules[i]
@@ -253,7 +254,11 @@ func (f *Flattener) unknownPorts(r *policy.TargetRule) Set {
 
 // portsNamed returns the ports that known workloads declare under a name, sorted.
 func (f *Flattener) portsNamed(name string, p policy.Protocol) []uint16 {
-	var out []uint16
+	k := portKey{name: name, protocol: p}
+	out, ok := f.named[k]
+	if ok {
+		return out
+	}
 	for _, list := range f.known {
 		for _, w := range list {
 			for _, x := range w.Ports {
@@ -264,5 +269,7 @@ func (f *Flattener) portsNamed(name string, p policy.Protocol) []uint16 {
 		}
 	}
 	slices.Sort(out)
-	return slices.Compact(out)
+	out = slices.Compact(out)
+	f.named[k] = out
+	return out
 }
