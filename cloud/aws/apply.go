@@ -160,32 +160,106 @@ func (notThereYet) ErrorCode() string { return "NotThereYet" }
 func (n notThereYet) ErrorMessage() string { return n.Error() }
 
 // authorizeAll adds the rules that groups lack. A new group, which nobody has
-// yet, first loses the rules that EC2 gave it.
+// yet, first loses the rules that EC2 gave it. Groups in which old and new rules
+// have no place together come last.
 func (a *applier) authorizeAll(ctx context.Context) {
-	for _, c := range a.groups {
-		have := a.have[c.Key]
-		if c.Want == nil || have == nil {
-			continue
-		}
-		for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
-			if err := a.fillGroup(ctx, c.Key, have, c.Want.Group, dir, c.Have == nil); err != nil {
-				a.fail(c.Key, err)
-				break
+	for _, tight := range []bool{false, true} {
+		for _, c := range a.groups {
+			if c.Want == nil || a.have[c.Key] == nil || a.failed[c.Key] != nil {
+				continue
+			}
+			for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
+				if err := a.fillGroup(ctx, c, dir, tight); err != nil {
+					a.fail(c.Key, err)
+					break
+				}
 			}
 		}
 	}
 }
 
-func (a *applier) fillGroup(ctx context.Context, key string, have, want *Group, dir policy.Direction, isNew bool) error {
-	add, first := a.delta(have, want, dir)
-	if !isNew {
-		first = a.makeRoom(have, want, dir, add, first)
+// fillGroup adds what a group lacks in one direction. Where there is no place
+// for it, and tight is set, rules go and come by turns: those go whose flows no
+// rule has that is still to come. Only if there is none such, one goes that can
+// break a flow which both states allow.
+func (a *applier) fillGroup(ctx context.Context, c plan.Change[Object], dir policy.Direction, tight bool) error {
+	want, isNew := c.Want.Group, c.Have == nil
+	for {
+		have := a.have[c.Key]
+		add, stale := a.delta(have, want, dir)
+		if isNew {
+			isNew = false
+			if err := a.drop(ctx, c.Key, dir, stale); err != nil {
+				return err
+			}
+			continue
+		}
+		n := a.fits(have, want.Class, dir, add)
+		switch {
+		case len(add) == 0 || n < len(add) && !tight:
+			return nil
+		case n == len(add):
+			return a.put(ctx, c.Key, dir, add)
+		}
+		coming := a.coming(dir)
+		safe := slices.DeleteFunc(slices.Clone(stale), func(r Rule) bool { return slices.ContainsFunc(coming, r.overlaps) })
+		var err error
+		switch {
+		case len(safe) > 0:
+			err = a.drop(ctx, c.Key, dir, safe)
+		case n > 0:
+			err = a.put(ctx, c.Key, dir, add[:n])
+		case len(stale) > 0:
+			err = a.drop(ctx, c.Key, dir, stale[:1])
+		default:
+			err = a.put(ctx, c.Key, dir, add) // rules of others leave no place: EC2 says so
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err := a.revoke(ctx, key, dir, first); err != nil {
-		return err
+}
+
+// coming returns the rules of one direction that are still to be added, anywhere.
+func (a *applier) coming(dir policy.Direction) []Rule {
+	var out []Rule
+	for _, c := range a.groups {
+		if have := a.have[c.Key]; c.Want != nil && have != nil && a.failed[c.Key] == nil {
+			add, _ := a.delta(have, c.Want.Group, dir)
+			out = append(out, add...)
+		}
 	}
-	a.setRules(key, dir, minus(have.rules(dir), first))
-	return a.authorize(ctx, key, dir, add)
+	return out
+}
+
+// fits returns how many of the rules, from the first, a group has a place for.
+func (a *applier) fits(have *Group, class string, dir policy.Direction, add []Rule) int {
+	most := a.account.config.Quotas.orDefaults().RulesPerGroup
+	v4, v6 := weight(slices.Concat(have.rules(dir), a.foreign(class, dir)))
+	for i, r := range add {
+		x, y := weight([]Rule{r})
+		if v4, v6 = v4+x, v6+y; v4 > most || v6 > most {
+			return i
+		}
+	}
+	return len(add)
+}
+
+// put and drop write rules, and note it.
+func (a *applier) put(ctx context.Context, key string, dir policy.Direction, rules []Rule) error {
+	err := a.authorize(ctx, key, dir, rules)
+	if err == nil {
+		a.setRules(key, dir, sorted(slices.Concat(a.have[key].rules(dir), rules)))
+	}
+	return err
+}
+
+func (a *applier) drop(ctx context.Context, key string, dir policy.Direction, rules []Rule) error {
+	err := a.revoke(ctx, key, dir, rules)
+	if err == nil {
+		a.setRules(key, dir, minus(a.have[key].rules(dir), rules))
+	}
+	return err
 }
 
 // setRules notes what rules a group has in one direction.
@@ -197,31 +271,6 @@ func (a *applier) setRules(key string, dir policy.Direction, rules []Rule) {
 		g.Ingress = rules
 	}
 	a.have[key] = &g
-}
-
-// makeRoom returns the rules that must go before others can come, because both
-// together are over the quota: those that share no flow with any wanted rule if
-// that is enough, and else all that are stale. In that last case alone can a
-// flow break that both states allow.
-func (a *applier) makeRoom(have, want *Group, dir policy.Direction, add, stale []Rule) []Rule {
-	most := a.account.config.Quotas.orDefaults().RulesPerGroup
-	fits := func(gone []Rule) bool {
-		v4, v6 := weight(slices.Concat(minus(have.rules(dir), gone), a.foreign(want.Class, dir), add))
-		return v4 <= most && v6 <= most
-	}
-	if len(add) == 0 || fits(nil) {
-		return nil
-	}
-	var apart []Rule
-	for _, r := range stale {
-		if !slices.ContainsFunc(want.rules(dir), r.overlaps) {
-			apart = append(apart, r)
-		}
-	}
-	if fits(apart) {
-		return apart
-	}
-	return stale
 }
 
 // revokeAll takes the rules that are not wanted, from groups whose new rules
@@ -253,7 +302,7 @@ func (a *applier) revokeAll(ctx context.Context) {
 			if a.failed[c.Key] != nil {
 				break
 			}
-			if err := a.revoke(ctx, c.Key, dir, stale); err != nil {
+			if err := a.drop(ctx, c.Key, dir, stale); err != nil {
 				a.fail(c.Key, err)
 				break
 			}

@@ -68,6 +68,9 @@ func shopStates() map[string]policy.Snapshot {
 		return &policy.Policy{Name: "web", AppliedTo: app("web"), Ingress: []policy.Rule{allow(policy.Peers{All: true}, tcp(ports...))},
 			Egress: []policy.Rule{allow(policy.Peers{Set: app("db")}, tcp(5432))}}
 	}
+	// What "three" allows too is written here in another way.
+	wide := web()
+	wide.Ingress[0].Traffic = []policy.Traffic{{Protocol: policy.TCP, Ports: policy.Ports{First: 443, Last: 8443}}}
 	db := func(from ...string) *policy.Policy {
 		return &policy.Policy{Name: "db", AppliedTo: app("db"), Ingress: []policy.Rule{allow(policy.Peers{Set: app(from...)}, tcp(5432))}}
 	}
@@ -79,7 +82,7 @@ func shopStates() map[string]policy.Snapshot {
 	return map[string]policy.Snapshot{
 		"nothing": shop(),
 		"three":   with(shop(), web(80, 443), db("web")),
-		"edited":  with(shop(), web(443, 8443), db("batch", "web")),
+		"edited":  with(shop(), wide, db("batch", "web")),
 		"mesh":    with(shop(), mesh),
 		"deny":    with(shop(), deny, db("idle")),
 	}

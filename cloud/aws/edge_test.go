@@ -374,3 +374,32 @@ func TestNoSlot(t *testing.T) {
 		}
 	}
 }
+
+// What others have done since the last read does not stand in the way: a rule
+// that is there already, and one that is gone.
+func TestStaleKnowledge(t *testing.T) {
+	e := newShop(t, sim.Options{})
+	a := e.account(t, aws.Options{})
+	s := shopStates()
+	e.sync(t, a, s["three"])
+	all := netip.MustParsePrefix("0.0.0.0/0")
+	edits := 0
+	e.edit(t, func(r *sim.Region) {
+		for _, g := range r.Groups {
+			n := len(g.Rules)
+			g.Rules = slices.DeleteFunc(g.Rules, func(r *sim.Rule) bool { return r.Description != "" && r.From == 80 && r.CIDR == all })
+			if len(g.Rules) < n {
+				edits++
+				g.Rules = append(g.Rules, &sim.Rule{Protocol: "tcp", From: 443, To: 8443, CIDR: all, Description: "mine"})
+			}
+		}
+	})
+	if edits != 1 {
+		t.Fatalf("%d groups edited; want 1", edits)
+	}
+	e.sync(t, a, s["edited"])
+	want := verdicts(t, map[string]policy.Snapshot{"edited": s["edited"]})["edited"]
+	if err := differ(e.passes(), want); err != nil {
+		t.Error(err)
+	}
+}

@@ -46,7 +46,7 @@ type attempt struct {
 // evaluated last first; and if that is not enough, what no rule decides is
 // dropped too. No Drop is ever lost.
 func (l *lowering) fit(c *class, d policy.Direction, room int) [][]Rule {
-	full := l.try(c, d, nil, false)
+	full := l.try(c, d, room, nil, false)
 	if len(full.chunks) <= room {
 		l.addRefusals(c, full.refusals)
 		return full.chunks
@@ -62,11 +62,11 @@ func (l *lowering) fit(c *class, d policy.Direction, room int) [][]Rule {
 	for _, denies := range []bool{false, true} {
 		// More rules left out seldom need more room, so a search by halves is good
 		// enough; what it finds is checked.
-		n := sort.Search(len(allows)+1, func(n int) bool { return len(l.try(c, d, without(n), denies).chunks) <= room })
+		n := sort.Search(len(allows)+1, func(n int) bool { return len(l.try(c, d, room, without(n), denies).chunks) <= room })
 		if n > len(allows) {
 			continue
 		}
-		a := l.try(c, d, without(n), denies)
+		a := l.try(c, d, room, without(n), denies)
 		l.addRefusals(c, a.refusals)
 		l.addRefusals(c, l.overQuota(c, d, full.rules, room, without(n), denies))
 		return a.chunks
@@ -74,8 +74,8 @@ func (l *lowering) fit(c *class, d policy.Direction, room int) [][]Rule {
 	return nil // not reached: without any Allow there is no rule
 }
 
-// try lowers one direction without some Allow rules.
-func (l *lowering) try(c *class, d policy.Direction, without map[string]bool, denies bool) attempt {
+// try lowers one direction for so many groups, without some Allow rules.
+func (l *lowering) try(c *class, d policy.Direction, room int, without map[string]bool, denies bool) attempt {
 	var a attempt
 	var allowed flat.Allowed
 	for i, p := range c.parts {
@@ -98,6 +98,13 @@ func (l *lowering) try(c *class, d policy.Direction, without map[string]bool, de
 		a.refusals = append(a.refusals, l.lostProtocols(c, d)...)
 	}
 	a.chunks = fill(a.rules, l.Quotas.RulesPerGroup)
+	// Full groups leave no place for new rules beside old ones, so where there is
+	// a choice the rules of a class that needs several do not fill them.
+	if n := l.Quotas.RulesPerGroup; len(a.chunks) > 1 {
+		if loose := fill(a.rules, n-n/6); len(loose) <= room {
+			a.chunks = loose
+		}
+	}
 	return a
 }
 

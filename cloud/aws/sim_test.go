@@ -243,7 +243,8 @@ func TestSyncIsEvaluate(t *testing.T) {
 		before := e.Estate()
 		a := e.account(t, aws.Options{})
 		s := first
-		for step := range 4 {
+		walk := policytest.Walk(rnd, first, 4)
+		for step := range 6 {
 			end := e.record(first, policytest.Flows(rnd, s, 60))
 			reports := e.sync(t, a, s)
 			if err := end(); err != nil {
@@ -260,7 +261,11 @@ func TestSyncIsEvaluate(t *testing.T) {
 			if n := e.writes(); n != writes {
 				t.Fatalf("seed %d, step %d: %d writes when nothing has changed: %+v", seed, step, n-writes, e.Calls().Writes[writes:])
 			}
-			s = otherPolicies(first, policytest.VMWorld(policytest.Rand(seed*1000+uint64(step)), 12))
+			if step < 4 {
+				s = otherPolicies(first, walk[step+1]) // a few small edits
+			} else {
+				s = otherPolicies(first, policytest.VMWorld(policytest.Rand(seed*1000+uint64(step)), 12))
+			}
 		}
 		e.sync(t, a, otherPolicies(first, policy.Snapshot{}))
 		if err := same(before, e.Estate()); err != nil {
