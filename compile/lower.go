@@ -44,6 +44,9 @@ func lower(s policy.Snapshot, p *policy.Policy, d policy.Direction, i int) lower
 	selections, groups := r.Peers.Set.Selections, r.Peers.Set.Groups
 	for _, id := range groups {
 		more, blocks, _ := s.Members(id)
+		if l.rule.Action != policy.Allow && l.rule.Action != policy.Pass && s.IsUnread(id) {
+			l.rule.AllPeers = true
+		}
 		selections = append(slices.Clip(selections), more...)
 		l.rule.Blocks = append(slices.Clip(l.rule.Blocks), blocks...)
 	}

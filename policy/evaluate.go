@@ -300,7 +300,8 @@ func stricter(a, b Decision, need Need) Decision {
 // matches says whether the flow matches r, for certain or given need.
 func (q *question) matches(r *Rule) (matches bool, need Need) {
 	if peers, ok := q.matchesTraffic(r.Traffic); ok {
-		return q.matchesPeer(r.Peers, peers)
+		denies := r.Action != Allow && r.Action != Pass
+		return q.matchesPeer(r.Peers, peers, denies)
 	}
 	return false, ""
 }
@@ -328,13 +329,13 @@ func (q *question) matchesTraffic(traffic []Traffic) ([]*Workload, bool) {
 }
 
 // matchesPeer says whether p has the other end, found to be the given workloads.
-func (q *question) matchesPeer(p Peers, peers []*Workload) (matches bool, need Need) {
+func (q *question) matchesPeer(p Peers, peers []*Workload, denies bool) (matches bool, need Need) {
 	if p.All || q.picksAny(p.Set.Selections, peers) || hasAddr(p.Blocks, q.peer) {
 		return true, ""
 	}
 	for _, id := range p.Set.Groups {
 		selections, blocks, _ := q.s.Members(id)
-		if q.picksAny(selections, peers) || hasAddr(blocks, q.peer) {
+		if q.picksAny(selections, peers) || hasAddr(blocks, q.peer) || denies && q.s.IsUnread(id) {
 			return true, ""
 		}
 	}

@@ -150,6 +150,9 @@ type Group struct {
 	// Children are IDs of groups whose members are members of this one. Children
 	// may not have children: such a group has no members at all.
 	Children []string
+	// Unread: a part of the group could not be read. A rule that drops or rejects
+	// it matches everything, as it does with a peer of its own that is unread.
+	Unread bool
 }
 
 // GroupID is "group/namespace/name", or "clustergroup/name" where namespace is empty.

@@ -37,6 +37,16 @@ func (s Snapshot) Members(groupID string) (selections []Selection, blocks []Bloc
 	return append(selections, sel...), append(blocks, bl...), true
 }
 
+// IsUnread says whether a part of the group of that ID, or of a child, could not
+// be read.
+func (s Snapshot) IsUnread(groupID string) bool {
+	g, ok := s.Groups.Get(groupID)
+	return ok && (g.Unread || slices.ContainsFunc(g.Children, func(id string) bool {
+		c, has := s.Groups.Get(id)
+		return has && c.Unread
+	}))
+}
+
 // own returns the parts of g without its children's.
 func (s Snapshot) own(g *Group) ([]Selection, []Block) {
 	if g.Service == "" {

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,6 +34,13 @@ func ClusterGroup(in *antreav1beta1.ClusterGroup) (*policy.Group, []Problem) {
 }
 
 func group(namespace, name string, in *antreav1beta1.GroupSpec) (*policy.Group, []Problem) {
+	g, ps := readGroup(namespace, name, in)
+	g.Unread = slices.ContainsFunc(ps, func(p Problem) bool { return !p.Warning })
+	return g, ps
+}
+
+// readGroup returns what could be read of a group.
+func readGroup(namespace, name string, in *antreav1beta1.GroupSpec) (*policy.Group, []Problem) {
 	var ps problems
 	g := &policy.Group{ID: policy.GroupID(namespace, name), Namespace: namespace}
 	forms := 0

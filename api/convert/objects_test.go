@@ -133,6 +133,7 @@ func TestGroup(t *testing.T) {
 			got, problems = convert.Group(decode[antreav1beta1.Group](t, text))
 		}
 		tt.want.ID, tt.want.Namespace = policy.GroupID(tt.namespace, "g"), tt.namespace
+		tt.want.Unread = len(tt.problems) > 0
 		if d := cmp.Diff(&tt.want, got, byValue); d != "" {
 			t.Errorf("%s: -want +got\n%s", text, d)
 		}

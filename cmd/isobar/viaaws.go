@@ -33,7 +33,9 @@ func viaAWS(s policy.Snapshot) answerer {
 		}
 		targets[rs.Target] = t
 	}
+	x := newIndex(s)
 	return func(f policy.Flow) (policy.Verdict, error) {
+		s := x.around(f)
 		v, err := compile.Verdict(rulesets, s, f)
 		if err != nil || v.Ingress.Reason == policy.ToItself {
 			return v, err

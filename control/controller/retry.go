@@ -11,10 +11,11 @@ import (
 // doubled each time up to most, less a random quarter so that loops which failed
 // together do not come back together.
 func backoff(n int, base, most time.Duration) time.Duration {
-	d := most
-	if n < 30 && base<<(n-1) < most {
-		d = base << (n - 1)
+	d := base
+	for ; n > 1 && d < most; n-- {
+		d *= 2
 	}
+	d = min(d, most)
 	return d - time.Duration(rand.Int64N(int64(d)/4+1))
 }
 

@@ -32,7 +32,7 @@ func Print(s policy.Snapshot) string {
 		fmt.Fprintf(&b, "service %s %v ports %v pods %s\n", id, svc.Addrs, svc.Ports, pods)
 	}
 	for id, g := range s.Groups.All() {
-		fmt.Fprintf(&b, "%s %v blocks %v service %q children %v\n", id, g.Selections, g.Blocks, g.Service, g.Children)
+		fmt.Fprintf(&b, "%s %v blocks %v service %q children %v unread %t\n", id, g.Selections, g.Blocks, g.Service, g.Children, g.Unread)
 	}
 	for name, t := range s.Tiers.All() {
 		fmt.Fprintf(&b, "tier %s %d\n", name, t.Number)

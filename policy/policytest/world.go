@@ -207,7 +207,7 @@ func (g *gen) groupID(ns string) string {
 
 func (g *gen) group() *policy.Group {
 	ns := pick(g, append([]string{"", "", ""}, namespaces...)...)
-	gr := &policy.Group{ID: policy.GroupID(ns, fmt.Sprint("g", g.IntN(groupNames))), Namespace: ns}
+	gr := &policy.Group{ID: policy.GroupID(ns, fmt.Sprint("g", g.IntN(groupNames))), Namespace: ns, Unread: g.IntN(8) == 0}
 	switch g.IntN(7) {
 	case 0:
 		gr.Blocks = some(g, 1, 2, g.block)
