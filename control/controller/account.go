@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -41,6 +39,7 @@ type account struct {
 	scrub           func(string) string
 	poll            time.Duration
 	selectors       []selector // by age
+	unreadable      bool       // a selector cannot be read, and never could be
 	regions         map[string]*region
 	version         uint64               // counts what the assignment is made of
 	imports         map[string]*imported // by workload ID
@@ -221,50 +220,6 @@ func (c *Controller) makeClient(ctx context.Context, a *account, cpa *cloudv1alp
 	return client, config, scrub, nil
 }
 
-// setSelectors gives the account the selectors that name it.
-func (c *Controller) setSelectors(a *account) {
-	var mine []selector
-	for _, key := range c.selectorMirror.keys() {
-		ces, ok := c.selectorMirror.get(key)
-		if !ok || accountOf(ces) != a.key {
-			continue
-		}
-		s, err := readSelector(ces)
-		c.mu.Lock()
-		if err == nil {
-			c.valid[key] = s
-		} else if old, ok := c.valid[key]; ok {
-			s, err = old, nil
-		}
-		c.mu.Unlock()
-		if err == nil {
-			mine = append(mine, s)
-		}
-	}
-	slices.SortFunc(mine, selector.compare)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if reflect.DeepEqual(a.selectors, mine) {
-		return
-	}
-	a.version++
-	before := matchKeys(a.selectors)
-	a.selectors = mine
-	if !slices.Equal(before, matchKeys(mine)) {
-		for _, r := range a.regions {
-			r.poke()
-		}
-	}
-}
-
-func matchKeys(selectors []selector) []string {
-	var out []string
-	for _, m := range matchesOf(selectors) {
-		out = append(out, matchKey(m))
-	}
-	return out
-}
-
 // setRegions starts and stops the loops of regions. Without a client none goes
 // and none comes.
 func (c *Controller) setRegions(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount) {
@@ -395,7 +350,7 @@ func (c *Controller) assignVMs(ctx context.Context, a *account) {
 	for name, r := range a.regions {
 		views[name] = r.view
 	}
-	matches := matchesOf(a.selectors)
+	matches, unreadable := matchesOf(a.selectors), a.unreadable
 	stale := a.version != a.assignedVersion
 	before := a.imports
 	if stale {
@@ -410,7 +365,7 @@ func (c *Controller) assignVMs(ctx context.Context, a *account) {
 			c.entityQueue.add(entityKey(id))
 		}
 	}
-	c.setTargets(ctx, a, views, matches)
+	c.setTargets(ctx, a, views, func(v regionView, n cloud.Network) bool { return !unreadable && v.knows(n, matches) })
 	if stale {
 		c.addEntitiesOf(a.key)
 		c.addSelectorsOf(a.key)
@@ -496,61 +451,4 @@ func (c *Controller) forgetAccount(ctx context.Context, key types.NamespacedName
 	c.addEntitiesOf(key)
 	c.addSelectorsOf(key)
 	c.pokeWorld()
-}
-
-// addSelectorsOf has the selectors of an account looked at again.
-func (c *Controller) addSelectorsOf(key types.NamespacedName) {
-	for _, k := range c.selectorMirror.keys() {
-		if ces, ok := c.selectorMirror.get(k); ok && accountOf(ces) == key {
-			c.selectorQueue.add(k)
-		}
-	}
-}
-
-// accountOf returns the account that a selector names.
-func accountOf(ces *cloudv1alpha1.CloudEntitySelector) types.NamespacedName {
-	return types.NamespacedName{Namespace: cmp.Or(ces.Spec.AccountNamespace, ces.Namespace), Name: ces.Spec.AccountName}
-}
-
-// readSelector returns a selector, or an error that names what is wrong with it.
-func readSelector(ces *cloudv1alpha1.CloudEntitySelector) (selector, error) {
-	s := selector{key: types.NamespacedName{Namespace: ces.Namespace, Name: ces.Name}, created: ces.CreationTimestamp.Time}
-	for i, in := range ces.Spec.VMSelector {
-		e, err := readEntry(in)
-		if err != nil {
-			return s, fmt.Errorf("spec.vmSelector[%d]: %w", i, err)
-		}
-		s.entries = append(s.entries, e)
-	}
-	return s, nil
-}
-
-func readEntry(in cloudv1alpha1.VirtualMachineSelector) (entry, error) {
-	e := entry{agented: in.Agented}
-	switch in.Isolation {
-	case "", cloudv1alpha1.IsolationDirection:
-		e.isolation = policy.IsolateDirection
-	case cloudv1alpha1.IsolationNone:
-		e.isolation = policy.IsolateNone
-	case cloudv1alpha1.IsolationBoth:
-		e.isolation = policy.IsolateBoth
-	default:
-		return e, fmt.Errorf("isolation %q: want None, Direction or Both", in.Isolation)
-	}
-	if in.VpcMatch == nil && len(in.VMMatch) == 0 {
-		return e, errors.New("set vpcMatch or vmMatch; an empty vpcMatch selects everything")
-	}
-	if m := in.VpcMatch; m != nil {
-		if m.MatchID != "" && m.MatchName != "" {
-			return e, errors.New("vpcMatch: set one of matchID and matchName")
-		}
-		e.match.NetworkID, e.match.NetworkName = m.MatchID, m.MatchName
-	}
-	for j, m := range in.VMMatch {
-		if (m.MatchID == "") == (m.MatchName == "") {
-			return e, fmt.Errorf("vmMatch[%d]: set exactly one of matchID and matchName", j)
-		}
-		e.match.VMs = append(e.match.VMs, cloud.VMMatch{ID: m.MatchID, Name: m.MatchName})
-	}
-	return e, nil
 }

@@ -94,7 +94,7 @@ func (c *Controller) hasNot(key types.NamespacedName, region string) bool {
 	if a.gone {
 		return true
 	}
-	if len(a.regions) == 0 || a.assignedVersion != a.version {
+	if len(a.regions) == 0 || a.assignedVersion != a.version || a.unreadable {
 		return false
 	}
 	r := a.regions[region]

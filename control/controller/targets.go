@@ -15,8 +15,8 @@ var errNoCredentials = errors.New("the account has no usable credentials")
 
 // setTargets gives each network of the account a target, whether it has imported
 // VMs or not: what an earlier run left there must go. It also notes of which ones
-// the inventory is known.
-func (c *Controller) setTargets(ctx context.Context, a *account, views map[string]regionView, matches []cloud.Match) {
+// the inventory is known, as isKnown says.
+func (c *Controller) setTargets(ctx context.Context, a *account, views map[string]regionView, isKnown func(regionView, cloud.Network) bool) {
 	type place struct{ region, network string }
 	wanted := map[string]place{}
 	var known []string
@@ -24,7 +24,7 @@ func (c *Controller) setTargets(ctx context.Context, a *account, views map[strin
 		for _, n := range view.networks {
 			t := targetName(a.provider, a.key, name, n.ID)
 			wanted[t] = place{name, n.ID}
-			if view.knows(n, matches) {
+			if isKnown(view, n) {
 				known = append(known, t)
 			}
 		}
