@@ -124,14 +124,20 @@ func update[T any, P interface {
 	client.Object
 }](e *env, name string, change func(P)) {
 	e.t.Helper()
-	o, err := get[T, P](e, name)
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	change(o)
-	if err := e.client.Update(e.t.Context(), o); err != nil {
-		e.t.Fatal(err)
-	}
+	e.eventually("update "+name, func() string { // the controller writes statuses meanwhile
+		o, err := get[T, P](e, name)
+		if err == nil {
+			change(o)
+			err = e.client.Update(context.Background(), o)
+		}
+		if err != nil && !apierrors.IsConflict(err) {
+			e.t.Fatal(err)
+		}
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // eventually polls until check returns "", which else says what is wrong.
