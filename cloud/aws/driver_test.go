@@ -79,7 +79,17 @@ func shopStates() map[string]policy.Snapshot {
 	deny := &policy.Policy{Name: "deny", AppliedTo: app("web"), Priority: 1, Ingress: []policy.Rule{
 		{Action: policy.Drop, Peers: policy.Peers{Blocks: []policy.Block{{Prefix: netip.MustParsePrefix("172.16.1.10/32")}}}, Traffic: tcp(443)},
 		allow(policy.Peers{All: true}, tcp(80, 443))}}
+	// With one member the peers are an address, with three a group.
+	few := with(shop(), db("web"))
+	for _, id := range []string{"ee/shop/vm-1", "ee/shop/vm-2"} {
+		w, _ := few.Workloads.Get(id)
+		c := *w
+		c.Labels = policy.LabelsOf(map[string]string{"app": "gone"})
+		few.Workloads = few.Workloads.Put(id, &c)
+	}
 	return map[string]policy.Snapshot{
+		"few":     few,
+		"db":      with(shop(), db("web")),
 		"nothing": shop(),
 		"three":   with(shop(), web(80, 443), db("web")),
 		"edited":  with(shop(), wide, db("batch", "web")),
@@ -144,7 +154,7 @@ func (e *ec2) passes() []sides {
 func TestDriver(t *testing.T) {
 	states := shopStates()
 	var named []plantest.State
-	for _, name := range []string{"nothing", "three", "edited", "mesh", "deny"} {
+	for _, name := range []string{"nothing", "three", "edited", "mesh", "deny", "few", "db"} {
 		named = append(named, plantest.State{Name: name, Ruleset: rulesetOf(t, states[name])})
 	}
 	want := verdicts(t, states)

@@ -403,3 +403,78 @@ func TestStaleKnowledge(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// All but one port of TCP cannot be written for every protocol there is: what is
+// left out is told, in the name of the rule that is to blame.
+func TestOtherProtocols(t *testing.T) {
+	s := shop()
+	w, _ := s.Workloads.Get("ee/shop/vm-0")
+	open := *w
+	open.Isolation = policy.IsolateNone
+	s.Workloads = s.Workloads.Put(open.ID, &open)
+	s = with(s, &policy.Policy{Name: "p", AppliedTo: app("web"), Ingress: []policy.Rule{{Action: policy.Drop, Peers: policy.Peers{All: true}, Traffic: tcp(22)}}})
+	objects, refusals := aws.Lower(aws.Place{}, rulesetOf(t, s))
+	for protocol, want := range map[policy.Protocol]bool{policy.TCP: true, policy.UDP: true, policy.SCTP: true, policy.ICMP: true, policy.OtherProtocol: false} {
+		f := policy.Flow{From: policy.Endpoint{Addr: netip.MustParseAddr("198.51.100.1")}, To: policy.Endpoint{Workload: open.ID}, Protocol: protocol, Port: 80}
+		got, governed, err := aws.Answer(objects, &open, nil, policy.Ingress, f)
+		if got != want || !governed || err != nil {
+			t.Errorf("%v: allowed %t, governed %t, %v; want %t", protocol, got, governed, err, want)
+		}
+	}
+	var told []string
+	for _, r := range refusals {
+		if r.Reason == policy.RefusedProtocol && slices.Contains(r.Workloads, open.ID) {
+			told = append(told, r.Rule)
+		}
+	}
+	if !slices.Equal(told, []string{"acnp/p/ingress/0"}) {
+		t.Errorf("refused for their protocols: %v; want the rule that drops", told)
+	}
+}
+
+// A group that has the name of ours and not our tags is another's.
+func TestNameTaken(t *testing.T) {
+	s := shopStates()["three"]
+	first := newShop(t, sim.Options{})
+	first.sync(t, first.account(t, aws.Options{}), s)
+	e := newShop(t, sim.Options{})
+	e.edit(t, func(r *sim.Region) {
+		for _, g := range first.ours() {
+			r.Groups = append(r.Groups, &sim.Group{ID: g.ID, VPC: g.VPC, Name: g.Name})
+		}
+	})
+	before := e.foreign()
+	_, err := e.account(t, aws.Options{}).Enforcer(regionID, "vpc-1").Sync(context.Background(), rulesetOf(t, s))
+	if err == nil || !strings.Contains(err.Error(), "is not ours") {
+		t.Errorf("Sync = %v; want that a name is taken", err)
+	}
+	if after := e.foreign(); after != before {
+		t.Errorf("another's groups were changed:\n%s", after)
+	}
+}
+
+// Where a group has no place for old and new rules together, they change by
+// turns, and no flow breaks that both allow.
+func TestTightGroup(t *testing.T) {
+	peers := policy.Peers{Set: app("web", "db")} // five that do not aggregate
+	from := func(p policy.Ports) policy.Snapshot {
+		return with(shop(), &policy.Policy{Name: "p", AppliedTo: app("batch"), Ingress: []policy.Rule{allow(peers, []policy.Traffic{{Protocol: policy.TCP, Ports: p}})}})
+	}
+	old, wide := from(policy.Ports{First: 80, Last: 443}), from(policy.Ports{First: 443, Last: 9000})
+	small := func() (*ec2, *aws.Account) {
+		e := serve(t, estate(shop(), sim.Quotas{RulesPerGroup: 6}), sim.Options{NoThrottle: true})
+		return e, e.account(t, aws.Options{ManyPeers: 100}, func(c *aws.Config) { c.Quotas.RulesPerGroup = 6 })
+	}
+	other, b := small()
+	other.sync(t, b, wide)
+	e, a := small()
+	e.sync(t, a, old)
+	end := e.watch(e.passes(), other.passes())
+	e.sync(t, a, wide)
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	if n := len(e.ours()); n != 1 {
+		t.Errorf("%d groups; want 1", n)
+	}
+}
