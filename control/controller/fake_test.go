@@ -140,6 +140,9 @@ func (a *fakeAccount) Enforcer(region, network string) cloud.Enforcer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	name := a.prefix + "/" + region + "/" + network
+	if !slices.Contains(a.regions, region) {
+		panic("the account does not have region " + region)
+	}
 	if a.enforcers[name] == nil {
 		a.enforcers[name] = plan.NewSyncer(name, &fakeDriver{a, region, network})
 	}

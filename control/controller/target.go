@@ -104,16 +104,18 @@ func (t *target) cleared() (bool, error) {
 }
 
 // client returns which client the target is to use: that of now or, when it is
-// retired and there is none or it is not for its region, the last that was.
+// retired and there is none, the last that there was. One that is not for its
+// region has just been made for an account that leaves it: what was used before
+// must clean up.
 func (t *target) client(now, last cloud.Account) cloud.Account {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.retired {
-		t.via = now
-		return now
+	if now == nil && !t.retired {
+		return nil
 	}
 	for _, a := range []cloud.Account{now, last, t.via} {
 		if a != nil && slices.Contains(a.Regions(), t.region) {
+			t.via = a
 			return a
 		}
 	}
