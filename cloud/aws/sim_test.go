@@ -143,6 +143,7 @@ func (e *ec2) sync(t testing.TB, a cloud.Account, s policy.Snapshot) map[string]
 
 // check holds what EC2 lets pass against Evaluate.
 func (e *ec2) check(s policy.Snapshot, reports map[string]plan.Report, flows []policy.Flow) (checked int, err error) {
+	isGoverned := governed(s)
 	for _, f := range flows {
 		from, to, err := s.Ends(f)
 		if err != nil {
@@ -169,7 +170,7 @@ func (e *ec2) check(s policy.Snapshot, reports map[string]plan.Report, flows []p
 				continue
 			}
 			report, enforced := reports[x.w.Target]
-			if !enforced || !isGoverned(s, x.w) {
+			if !enforced || !isGoverned[x.w.ID] {
 				continue
 			}
 			// The simulator rewrites what comes from elsewhere; only flows that keep
@@ -187,16 +188,16 @@ func (e *ec2) check(s policy.Snapshot, reports map[string]plan.Report, flows []p
 	return checked, nil
 }
 
-// isGoverned says whether any policy has a say about w: others keep their groups.
-func isGoverned(s policy.Snapshot, w *policy.Workload) bool {
+// governed returns the IDs of the workloads that any policy has a say about:
+// others keep their groups.
+func governed(s policy.Snapshot) map[string]bool {
+	out := map[string]bool{}
 	for _, rs := range compile.Rulesets(s) {
 		for _, e := range rs.Workloads {
-			if e.Workload.ID == w.ID {
-				return len(e.Ingress)+len(e.Egress) > 0 || e.IsolatedIngress != "" || e.IsolatedEgress != "" || e.DeniesIngress || e.DeniesEgress
-			}
+			out[e.Workload.ID] = len(e.Ingress)+len(e.Egress) > 0 || e.IsolatedIngress != "" || e.IsolatedEgress != "" || e.DeniesIngress || e.DeniesEgress
 		}
 	}
-	return false
+	return out
 }
 
 // simFlow asks about a flow between two ends as EC2 knows them.

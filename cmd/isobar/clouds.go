@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
@@ -11,7 +13,8 @@ import (
 )
 
 // clouds are the adapters that this binary has. What they make in a cloud is
-// marked with the cluster's ID.
+// marked with the cluster's ID and the account object's name: two account objects
+// may be of one AWS account, and must not take each other's groups for their own.
 func clouds(cluster string) map[string]controller.Factory {
 	return map[string]controller.Factory{
 		"aws": func(ctx context.Context, a *cloudv1alpha1.CloudProviderAccount, secret []byte) (cloud.Account, error) {
@@ -24,8 +27,15 @@ func clouds(cluster string) map[string]controller.Factory {
 				return nil, err
 			}
 			return aws.NewAccount(ctx, aws.Config{
-				Credentials: credentials, Regions: c.Region, Cluster: cluster, Endpoint: c.Endpoint, STSEndpoint: c.STSEndpoint,
+				Credentials: credentials, Regions: c.Region, Cluster: owner(cluster, a.Namespace, a.Name), Endpoint: c.Endpoint, STSEndpoint: c.STSEndpoint,
 			}, aws.Options{})
 		},
 	}
+}
+
+// owner is the mark of what belongs to one account object of a cluster: a
+// tag's value is bounded, names together are not.
+func owner(cluster, namespace, name string) string {
+	sum := sha256.Sum256([]byte(namespace + "/" + name))
+	return cluster + "." + hex.EncodeToString(sum[:8])
 }

@@ -238,7 +238,7 @@ func (u *up) startControl(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("identify the cluster: %w", err)
 	}
-	c, err := controller.New(u.config, controller.Options{Clouds: clouds(string(system.UID)), Log: u.log, PollEvery: 10 * time.Second})
+	c, err := controller.New(u.config, controller.Options{Clouds: clouds(string(system.UID)), Log: u.log, PollEvery: 2 * time.Second})
 	if err != nil {
 		return err
 	}
