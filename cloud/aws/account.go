@@ -1,9 +1,12 @@
 package aws
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
@@ -252,19 +255,52 @@ func (b *bounded) Do(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp.Body = &limited{resp.Body, maxAnswer}
+	body := bufio.NewReader(&limited{resp.Body, maxAnswer})
+	if resp.StatusCode < 300 {
+		if err := isAnswer(body); err != nil {
+			resp.Body.Close()
+			return nil, err
+		}
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, resp.Body}
 	return resp, nil
+}
+
+// isAnswer checks that a body begins like an answer of AWS. The SDK takes an
+// empty body, and one that is not XML, for an empty list: behind a broken proxy
+// all VMs would seem to be gone.
+func isAnswer(body *bufio.Reader) error {
+	head, err := body.Peek(body.Size())
+	if err != nil && err != io.EOF {
+		return err
+	}
+	d := xml.NewDecoder(bytes.NewReader(head))
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return fmt.Errorf("the answer is not XML: %w", err)
+		}
+		if start, ok := token.(xml.StartElement); ok {
+			if !strings.HasSuffix(start.Name.Local, "Response") {
+				return fmt.Errorf("the answer is %q, and not one of AWS", start.Name.Local)
+			}
+			return nil
+		}
+	}
 }
 
 // limited is a body that fails when it is too long, where a LimitReader would
 // look like an end.
 type limited struct {
-	io.ReadCloser
+	io.Reader
 	left int64
 }
 
 func (l *limited) Read(p []byte) (int, error) {
-	n, err := l.ReadCloser.Read(p)
+	n, err := l.Reader.Read(p)
 	if l.left -= int64(n); l.left < 0 {
 		return 0, fmt.Errorf("the answer is longer than %d bytes", int64(maxAnswer))
 	}

@@ -38,6 +38,7 @@ type mover struct {
 // the groups that others moved from may have named. Only where several interfaces
 // have no place for all that at once may they not know each other for a moment.
 func (a *applier) move(ctx context.Context) {
+	a.look(ctx)
 	movers := a.movers()
 	joined, left := a.named(movers)
 	for _, m := range movers {
@@ -75,10 +76,6 @@ func (a *applier) route(m *mover, joined, left map[string]bool, others bool) {
 	joins := others && (named(m.join, joined) || len(m.joinOwn) > 0)
 	leaves := others && (named(m.leave, left) || len(m.leaveOwn) > 0)
 	m.first, m.second = m.now, m.final
-	if m.now == nil {
-		m.first = m.final
-		return // it is not known, so it is not likely to be there
-	}
 	if both := union(m.now, m.final); joins && leaves && len(both) <= most {
 		m.first, m.second = both, both
 		return
@@ -100,14 +97,42 @@ func (a *applier) route(m *mover, joined, left map[string]bool, others bool) {
 	}
 }
 
+// look reads the interfaces that are to change anew. The last Read may be
+// minutes old: what they have now is what they are to get back, and an interface
+// of which that is not known must not lose it.
+func (a *applier) look(ctx context.Context) {
+	for chunk := range slices.Chunk(a.nics, maxValues) {
+		var ids []string
+		for _, c := range chunk {
+			ids = append(ids, strings.TrimPrefix(c.Key, "nic/"))
+		}
+		found, err := a.region.interfaces(ctx, filter("vpc-id", a.vpc), filter("network-interface-id", ids...))
+		for _, c := range chunk {
+			if err != nil {
+				a.fail(c.Key, err)
+			}
+		}
+		if err != nil {
+			continue
+		}
+		for _, id := range ids {
+			delete(a.ground.nics, id)
+		}
+		for _, n := range found {
+			a.ground.nics[aws.ToString(n.NetworkInterfaceId)] = a.nic(a.ground, n)
+		}
+	}
+}
+
 // movers returns the interfaces that change, those that only join or leave
 // memberships first.
 func (a *applier) movers() []*mover {
 	var out []*mover
 	for _, c := range a.nics {
 		m := &mover{key: c.Key, id: strings.TrimPrefix(c.Key, "nic/"), facts: a.ground.nics[strings.TrimPrefix(c.Key, "nic/")]}
-		if m.facts == nil {
-			m.facts = &nicFacts{}
+		// An interface that has gone needs no policy: its VM has gone with it.
+		if m.facts == nil || a.failed[c.Key] != nil {
+			continue
 		}
 		if c.Want != nil {
 			m.want = c.Want.NIC

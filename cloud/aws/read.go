@@ -263,6 +263,7 @@ func (d *Driver) nic(g *ground, n types.NetworkInterface) *nicFacts {
 	f := &nicFacts{}
 	for _, x := range n.Groups {
 		id := aws.ToString(x.GroupId)
+		g.exists[id] = true // also one that is newer than the listing, or another VPC's that is shared
 		if key, ours := g.keys[id]; ours {
 			f.ours = append(f.ours, key)
 		} else {

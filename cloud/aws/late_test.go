@@ -1,0 +1,53 @@
+package aws_test
+
+import (
+	"slices"
+	"testing"
+
+	"isobar.dev/cloud/aws"
+	"isobar.dev/policy"
+	sim "isobar.dev/sim/aws"
+)
+
+// A Read is kept for minutes. What interfaces have that came or changed since is
+// what they get back, and one that only joins a membership keeps it.
+func TestOwnGroupsAfterTheRead(t *testing.T) {
+	e := newShop(t, sim.Options{})
+	e.edit(t, func(r *sim.Region) {
+		r.Groups = append(r.Groups, &sim.Group{ID: "sg-extra", VPC: "vpc-1", Name: "extra"})
+	})
+	batch := &policy.Policy{Name: "batch", AppliedTo: app("batch"), Ingress: []policy.Rule{allow(policy.Peers{All: true}, tcp(80))}}
+	db := &policy.Policy{Name: "db", AppliedTo: app("db"), Ingress: []policy.Rule{allow(policy.Peers{Set: app("web")}, tcp(5432))}}
+	now := e.Estate()
+	e.edit(t, func(r *sim.Region) { // web 0 and database 3 are not there yet
+		r.Instances = slices.DeleteFunc(r.Instances, func(i *sim.Instance) bool {
+			return i.Interfaces[0].ID == "eni-00" || i.Interfaces[0].ID == "eni-30"
+		})
+	})
+	a := e.account(t, aws.Options{})
+	e.sync(t, a, with(shop(), batch))
+	e.edit(t, func(r *sim.Region) {
+		for _, i := range now.Accounts[0].Regions[0].Instances {
+			if n := i.Interfaces[0]; n.ID == "eni-00" || n.ID == "eni-30" {
+				n.Groups = []string{"sg-extra", "sg-own1"}
+				r.Instances = append(r.Instances, i)
+			}
+		}
+		r.Groups = append(r.Groups, &sim.Group{ID: "sg-late", VPC: "vpc-1", Name: "late"})
+		for _, i := range r.Instances { // and the other database gets another group
+			if n := i.Interfaces[0]; n.ID == "eni-40" {
+				n.Groups = []string{"sg-late"}
+			}
+		}
+	})
+	e.sync(t, a, with(shop(), batch, db))
+	if got := e.nic(t, "eni-00").Groups; !slices.Contains(got, "sg-extra") || !slices.Contains(got, "sg-own1") {
+		t.Errorf("an interface that only joins a membership has %v", got)
+	}
+	e.sync(t, a, shop())
+	for id, want := range map[string][]string{"eni-00": {"sg-extra", "sg-own1"}, "eni-30": {"sg-extra", "sg-own1"}, "eni-40": {"sg-late"}} {
+		if got := slices.Sorted(slices.Values(e.nic(t, id).Groups)); !slices.Equal(got, want) {
+			t.Errorf("%s has %v at the end; want %v", id, got, want)
+		}
+	}
+}
