@@ -22,7 +22,7 @@ import (
 
 const module = "isobar.dev"
 
-var update = flag.Bool("update", false, "rewrite cmd/*/deps.txt")
+var update = flag.Bool("update", false, "rewrite the deps.txt of each command")
 
 // mayImport is the table of the design: the rooms of ours that a room may
 // import. A room is a top folder, or a folder in one of those that hold
@@ -217,9 +217,14 @@ func TestDependencies(t *testing.T) {
 	if err != nil || len(mains) == 0 {
 		t.Fatalf("no command found: %v", err)
 	}
-	for _, m := range mains {
+	nested, err := filepath.Glob("embedded/cmd/*/main.go")
+	if err != nil || len(nested) == 0 {
+		t.Fatalf("no command found in embedded: %v", err)
+	}
+	for _, m := range append(mains, nested...) {
 		dir := filepath.ToSlash(filepath.Dir(m))
-		cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{else}}{{.Path}}{{end}}{{end}}", "./"+dir)
+		cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if .Main}}{{$.ImportPath}}{{else}}{{.Path}}{{end}}{{end}}", ".")
+		cmd.Dir = dir
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
