@@ -84,12 +84,21 @@ func Isolation(in cloudv1alpha1.Isolation) policy.Isolation {
 // VirtualMachineEntity returns the ExternalEntity of a VirtualMachine: its name,
 // labels and endpoints. Tags that cannot be labels are left out.
 func VirtualMachineEntity(vm *runtimev1alpha1.VirtualMachine) *antreav1alpha2.ExternalEntity {
+	tags := maps.Clone(vm.Status.Tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	maps.Copy(tags, vm.Spec.Tags) // those of the user win
 	e := &antreav1alpha2.ExternalEntity{
 		TypeMeta: metav1.TypeMeta{APIVersion: antreav1alpha2.GroupVersion.String(), Kind: "ExternalEntity"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: vm.Namespace,
 			Name:      cloudv1alpha1.ExternalEntityName(vm.Name),
-			Labels:    entityLabels(vm),
+			Labels: EntityLabels(VMNames{
+				Namespace: vm.Namespace, Object: vm.Name, NetworkObject: vm.Labels[cloudv1alpha1.LabelVpcName], Region: vm.Status.Region,
+				VM: vm.Status.CloudName, Network: vm.Status.CloudVpcName,
+				VMID: vm.Labels[cloudv1alpha1.LabelCloudVMUID], NetworkID: vm.Labels[cloudv1alpha1.LabelCloudVpcUID], Tags: tags,
+			}),
 		},
 		Spec: antreav1alpha2.ExternalEntitySpec{ExternalNode: cloudv1alpha1.ExternalNodeController},
 	}
@@ -106,34 +115,44 @@ func VirtualMachineEntity(vm *runtimev1alpha1.VirtualMachine) *antreav1alpha2.Ex
 	return e
 }
 
-// entityLabels returns the labels of a VM's ExternalEntity. The cloud's words
-// are not bound by the syntax of labels: one that does not fit is left out
-// rather than losing the VM.
-func entityLabels(vm *runtimev1alpha1.VirtualMachine) map[string]string {
+// VMNames are what a cloud calls a VM and what it belongs to; each may be empty.
+type VMNames struct {
+	Namespace     string            // of the VM's objects
+	Object        string            // name of the VirtualMachine
+	NetworkObject string            // name of its Vpc
+	Region        string            //
+	VM, Network   string            // their names in the cloud
+	VMID          string            // the cloud's own
+	NetworkID     string            //
+	Tags          map[string]string // of the cloud, with those of the user over them
+}
+
+// EntityLabels returns the labels of a VM's ExternalEntity. The cloud's words are
+// not bound by the syntax of labels: one that does not fit is left out, because
+// a changed one could be taken for another's, and losing the VM would be worse.
+func EntityLabels(n VMNames) map[string]string {
 	labels := map[string]string{}
 	set := func(key, value string) {
-		if value != "" && len(validation.IsValidLabelValue(value)) == 0 {
+		if len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
 			labels[key] = value
 		}
 	}
-	set(cloudv1alpha1.LabelKind, cloudv1alpha1.KindVirtualMachine)
-	set(cloudv1alpha1.LabelNamespace, strings.ToLower(vm.Namespace))
-	set(cloudv1alpha1.LabelOwnerVM, strings.ToLower(vm.Name))
-	set(cloudv1alpha1.LabelOwnerVMVpc, vm.Labels[cloudv1alpha1.LabelVpcName])
-	set(cloudv1alpha1.LabelCloudRegion, vm.Status.Region)
-	set(cloudv1alpha1.LabelCloudVpcUID, vm.Labels[cloudv1alpha1.LabelCloudVpcUID])
-	set(cloudv1alpha1.LabelCloudVpcName, vm.Status.CloudVpcName)
-	set(cloudv1alpha1.LabelCloudVMUID, vm.Labels[cloudv1alpha1.LabelCloudVMUID])
-	set(cloudv1alpha1.LabelCloudVMName, vm.Status.CloudName)
-	tags := maps.Clone(vm.Status.Tags)
-	if tags == nil {
-		tags = map[string]string{}
+	for k, v := range n.Tags {
+		set(cloudv1alpha1.LabelTagPrefix+k, v)
 	}
-	maps.Copy(tags, vm.Spec.Tags) // those of the user win
-	for k, v := range tags {
-		key := cloudv1alpha1.LabelTagPrefix + k
-		if len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(v)) == 0 {
-			labels[key] = v
+	for key, value := range map[string]string{
+		cloudv1alpha1.LabelKind:         cloudv1alpha1.KindVirtualMachine,
+		cloudv1alpha1.LabelNamespace:    strings.ToLower(n.Namespace),
+		cloudv1alpha1.LabelOwnerVM:      strings.ToLower(n.Object),
+		cloudv1alpha1.LabelOwnerVMVpc:   n.NetworkObject,
+		cloudv1alpha1.LabelCloudRegion:  n.Region,
+		cloudv1alpha1.LabelCloudVpcUID:  strings.ToLower(n.NetworkID),
+		cloudv1alpha1.LabelCloudVpcName: n.Network,
+		cloudv1alpha1.LabelCloudVMUID:   strings.ToLower(n.VMID),
+		cloudv1alpha1.LabelCloudVMName:  strings.ToLower(n.VM),
+	} {
+		if value != "" {
+			set(key, value)
 		}
 	}
 	return labels

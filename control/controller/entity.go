@@ -8,10 +8,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/api/convert"
 )
 
 // accountAnnotation names the account that an ExternalEntity of ours comes from.
@@ -32,42 +32,20 @@ type entity struct {
 	applied bool                // we have applied it
 }
 
-// entityOf returns the ExternalEntity that a VM should have. It has every label
-// that is valid; a name or tag that makes no valid label is left out, because a
-// changed one could be taken for another's.
+// entityOf returns the ExternalEntity that a VM should have.
 func entityOf(i *imported) entity {
 	vm := i.vm
 	e := entity{
-		labels: map[string]string{}, account: i.account.String(), node: cloudv1alpha1.ExternalNodeController,
-	}
-	for key, value := range vm.Tags {
-		e.label(cloudv1alpha1.LabelTagPrefix+key, value)
-	}
-	for key, value := range map[string]string{
-		cloudv1alpha1.LabelKind:         cloudv1alpha1.KindVirtualMachine,
-		cloudv1alpha1.LabelNamespace:    strings.ToLower(i.selector.Namespace),
-		cloudv1alpha1.LabelOwnerVM:      strings.ToLower(vm.ID),
-		cloudv1alpha1.LabelOwnerVMVpc:   vm.NetworkID,
-		cloudv1alpha1.LabelCloudRegion:  vm.Region,
-		cloudv1alpha1.LabelCloudVpcUID:  strings.ToLower(vm.NetworkID),
-		cloudv1alpha1.LabelCloudVpcName: vm.NetworkName,
-		cloudv1alpha1.LabelCloudVMUID:   strings.ToLower(vm.ID),
-		cloudv1alpha1.LabelCloudVMName:  strings.ToLower(vm.Name),
-	} {
-		if value != "" {
-			e.label(key, value)
-		}
+		account: i.account.String(), node: cloudv1alpha1.ExternalNodeController,
+		labels: convert.EntityLabels(convert.VMNames{
+			Namespace: i.selector.Namespace, Object: vm.ID, NetworkObject: vm.NetworkID, Region: vm.Region,
+			VM: vm.Name, Network: vm.NetworkName, VMID: vm.ID, NetworkID: vm.NetworkID, Tags: vm.Tags,
+		}),
 	}
 	for _, a := range addrs(vm) {
 		e.endpoints = append(e.endpoints, a.String())
 	}
 	return e
-}
-
-func (e *entity) label(key, value string) {
-	if len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
-		e.labels[key] = value
-	}
 }
 
 // readEntity returns what the loops need of an ExternalEntity.

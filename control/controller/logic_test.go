@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
@@ -183,9 +184,8 @@ func FuzzEntityOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value, network, id string) {
 		e := entityOf(&imported{selector: acct, vm: cloud.VM{ID: id, NetworkID: network, NetworkName: network, Tags: map[string]string{key: value}}})
 		for k, v := range e.labels {
-			again := entity{labels: map[string]string{}}
-			if again.label(k, v); again.labels[k] != v {
-				t.Errorf("label %q=%q is not valid", k, v)
+			if faults := append(validation.IsQualifiedName(k), validation.IsValidLabelValue(v)...); len(faults) > 0 {
+				t.Errorf("label %q=%q is not valid: %v", k, v, faults)
 			}
 		}
 		if _, err := e.document(acct, ""); err != nil {
