@@ -50,8 +50,16 @@ func (d *Driver) place() Place {
 	p.Prefixes, p.Foreign = d.ground.prefixes, d.ground.regionGroups
 	for id, f := range d.ground.nics {
 		p.Own[id] = len(d.ground.ownOf(f))
+		if d.isOthers(f) { // nothing can be attached to it
+			p.Own[id] = max(p.Own[id], p.Quotas.orDefaults().GroupsPerNIC)
+		}
 	}
 	return p
+}
+
+// isOthers says whether another owner enforces on an interface.
+func (d *Driver) isOthers(f *nicFacts) bool {
+	return f.kept && f.owner != "" && f.owner != d.account.config.Cluster
 }
 
 // ownOf returns the groups that an interface has when none of ours enforces.

@@ -51,3 +51,24 @@ func TestOwnGroupsAfterTheRead(t *testing.T) {
 		}
 	}
 }
+
+// A peer on which another cluster enforces is written as an address: it cannot
+// be given a membership, and waiting for that would keep stale rules for good.
+func TestPeerOfAnotherCluster(t *testing.T) {
+	e := newShop(t, sim.Options{})
+	web := &policy.Policy{Name: "web", AppliedTo: app("web"), Ingress: []policy.Rule{allow(policy.Peers{All: true}, tcp(80))}}
+	db := func(ports ...uint16) *policy.Policy {
+		return &policy.Policy{Name: "db", AppliedTo: app("db"), Ingress: []policy.Rule{allow(policy.Peers{Set: app("web")}, tcp(ports...))}}
+	}
+	e.sync(t, e.account(t, aws.Options{}, func(c *aws.Config) { c.Cluster = "other" }), with(shop(), web))
+	a := e.account(t, aws.Options{})
+	for _, ports := range [][]uint16{{5432, 22}, {5432}} {
+		e.sync(t, a, with(shop(), db(ports...)))
+		for _, port := range []uint16{22, 5432} {
+			got := e.Reach(sim.Flow{From: "eni-00", To: "eni-30", Protocol: "tcp", Port: int(port)}).Ingress.Result == sim.Allowed
+			if want := slices.Contains(ports, port); got != want {
+				t.Errorf("with the ports %v, %d passes: %t", ports, port, got)
+			}
+		}
+	}
+}

@@ -158,7 +158,7 @@ func (a *applier) movers() []*mover {
 // prepare finds what groups m is to have.
 func (a *applier) prepare(m *mover) error {
 	f := m.facts
-	if f.kept && f.owner != "" && f.owner != a.account.config.Cluster {
+	if a.isOthers(f) {
 		return fmt.Errorf("the cluster %q enforces on it", f.owner)
 	}
 	m.now = union(f.own, a.ids(f.ours))
