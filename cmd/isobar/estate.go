@@ -105,6 +105,7 @@ func (u *up) runSample(ctx context.Context) error {
 	if err := a.apply(ctx, objects); err != nil {
 		return err
 	}
+	applied := map[string]bool{}
 	if isNew {
 		u.say("applying the sample estate")
 		for _, file := range []string{"sample/estate.yaml", "sample/policies.yaml"} {
@@ -115,16 +116,23 @@ func (u *up) runSample(ctx context.Context) error {
 			if err := a.apply(ctx, list); err != nil {
 				return err
 			}
+			for _, o := range list {
+				applied[nameOf(o)] = true
+			}
 		}
 	}
 	if err := a.markOld(ctx); err != nil {
 		return err
 	}
 	u.say("waiting for the policies to be enforced")
-	if err := a.waitRealized(ctx); err != nil {
+	switch err := a.waitRealized(ctx, applied); {
+	case err == nil:
+		u.say("enforced")
+	case isNew || ctx.Err() != nil:
 		return err
+	default: // what the user has made must not keep him from what would tell why
+		u.say("going on, though %v", err)
 	}
-	u.say("enforced")
 	if err := u.printReach(ctx, a); err != nil {
 		return err
 	}
@@ -240,9 +248,28 @@ func (a *applier) markOld(ctx context.Context) error {
 	return a.apply(ctx, []*unstructured.Unstructured{sampleMark})
 }
 
+// nameOf names an object as messages do.
+func nameOf(o *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+}
+
+// unrealized says what a policy waits for, or nil. One that no cloud has to do
+// with never has a phase, and is not waited for unless it was applied just now.
+func unrealized(p *unstructured.Unstructured, applied map[string]bool) error {
+	phase, _, _ := unstructured.NestedString(p.Object, "status", "phase")
+	seen, _, _ := unstructured.NestedInt64(p.Object, "status", "observedGeneration")
+	switch {
+	case phase == "" && !applied[nameOf(p)]:
+		return nil
+	case seen == p.GetGeneration() && (phase == string(antreav1beta1.PolicyRealized) || phase == string(antreav1beta1.PolicyFailed)):
+		return nil
+	}
+	return fmt.Errorf("%s is %q after two minutes; see the log", nameOf(p), phase)
+}
+
 // waitRealized waits until every Antrea policy says of its present generation
 // that it is enforced, or that it cannot be.
-func (a *applier) waitRealized(ctx context.Context) error {
+func (a *applier) waitRealized(ctx context.Context, applied map[string]bool) error {
 	return retry(ctx, 2*time.Minute, func() error {
 		for _, kind := range []string{"NetworkPolicy", "ClusterNetworkPolicy"} {
 			r, err := a.resource(antreav1beta1.GroupVersion.WithKind(kind), "")
@@ -253,11 +280,9 @@ func (a *applier) waitRealized(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			for _, p := range list.Items {
-				phase, _, _ := unstructured.NestedString(p.Object, "status", "phase")
-				seen, _, _ := unstructured.NestedInt64(p.Object, "status", "observedGeneration")
-				if seen != p.GetGeneration() || phase != string(antreav1beta1.PolicyRealized) && phase != string(antreav1beta1.PolicyFailed) {
-					return fmt.Errorf("%s %s/%s is %q after two minutes; see the log", kind, p.GetNamespace(), p.GetName(), phase)
+			for i := range list.Items {
+				if err := unrealized(&list.Items[i], applied); err != nil {
+					return err
 				}
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -59,6 +60,32 @@ func startUp(t *testing.T, flags upFlags) (*up, *output, func() error) {
 		}
 	}
 	return u, out, stop
+}
+
+// A policy that concerns no VM has no status, and keeps no start waiting.
+func TestUnrealized(t *testing.T) {
+	const name = "NetworkPolicy shop/p"
+	for _, tt := range []struct {
+		phase   string
+		seen    int64
+		applied bool
+		waits   bool
+	}{
+		{"", 0, false, false},
+		{"", 0, true, true},
+		{"Realizing", 2, false, true},
+		{"Realized", 1, false, true},
+		{"Realized", 2, true, false},
+		{"Failed", 2, false, false},
+	} {
+		p := &unstructured.Unstructured{Object: map[string]any{
+			"kind": "NetworkPolicy", "metadata": map[string]any{"namespace": "shop", "name": "p", "generation": int64(2)},
+			"status": map[string]any{"phase": tt.phase, "observedGeneration": tt.seen},
+		}}
+		if err := unrealized(p, map[string]bool{name: tt.applied}); (err != nil) != tt.waits {
+			t.Errorf("unrealized(%+v) = %v", tt, err)
+		}
+	}
 }
 
 const wantReach = `
