@@ -63,8 +63,11 @@ type VM struct {
 	ID, Name, Region       string
 	NetworkID, NetworkName string
 	State                  string // the cloud's own word
-	Tags                   map[string]string
-	Interfaces             []Interface // by ID
+	// Starting: it is not up yet. One that was known before stays known; one that
+	// was not is left out until it runs.
+	Starting   bool
+	Tags       map[string]string
+	Interfaces []Interface // by ID
 }
 
 // Interface is a network interface of a VM.

@@ -162,13 +162,16 @@ func TestVMs(t *testing.T) {
 		{VMs: []cloud.VMMatch{{Name: "w*b"}}},
 	}
 	want := [][]string{
-		{"i-a1", "i-a2", "i-b1", "i-b2"}, {"i-a1", "i-a2"}, {"i-a1", "i-a2"}, {"i-b1", "i-b2"}, nil, nil,
-		{"i-a1", "i-b1"}, {"i-a1", "i-a2"}, {"i-b1"}, nil, nil, {"i-b2"},
+		{"i-a1", "i-a2", "i-b1", "i-b2", "i-c1"}, {"i-a1", "i-a2"}, {"i-a1", "i-a2"}, {"i-b1", "i-b2"}, nil, nil,
+		{"i-a1", "i-b1"}, {"i-a1", "i-a2"}, {"i-b1", "i-c1"}, nil, nil, {"i-b2"},
 	}
 	for i, got := range a.VMs(context.Background(), regionID, matches) {
 		var ids []string
 		for _, vm := range got.VMs {
 			ids = append(ids, vm.ID)
+			if vm.Starting != (vm.ID == "i-c1") {
+				t.Errorf("%s is starting: %t", vm.ID, vm.Starting)
+			}
 		}
 		if got.Err != nil || !slices.Equal(ids, want[i]) {
 			t.Errorf("VMs(%+v) = %v, %v; want %v", matches[i], ids, got.Err, want[i])

@@ -114,7 +114,8 @@ func tagsOf(tags []types.Tag) map[string]string {
 }
 
 // VMs lists the VMs of a region that each Match picks. Names and IDs are exact,
-// as EC2's are. VMs that are pending or terminated are left out.
+// as EC2's are. VMs that are terminated are left out, those that are pending
+// are Starting.
 func (a *Account) VMs(ctx context.Context, regionName string, matches []cloud.Match) []cloud.VMs {
 	out := make([]cloud.VMs, len(matches))
 	fail := func(err error) []cloud.VMs {
@@ -244,7 +245,7 @@ func textOf(filters []types.Filter) []string {
 
 // instances lists the VMs that all filters match and that count.
 func (r *region) instances(ctx context.Context, filters []types.Filter, names map[string]string) ([]cloud.VM, error) {
-	filters = append(slices.Clip(filters), filter("instance-state-name", "running", "shutting-down", "stopping", "stopped"))
+	filters = append(slices.Clip(filters), filter("instance-state-name", "pending", "running", "shutting-down", "stopping", "stopped"))
 	var out []cloud.VM
 	pages := ec2.NewDescribeInstancesPaginator(r.api, &ec2.DescribeInstancesInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
 	var p paging
@@ -270,7 +271,7 @@ func (r *region) vm(i types.Instance, names map[string]string) cloud.VM {
 	tags := tagsOf(i.Tags)
 	vm := cloud.VM{ID: aws.ToString(i.InstanceId), Name: tags["Name"], Region: r.name, NetworkID: vpc, NetworkName: names[vpc], Tags: tags}
 	if i.State != nil {
-		vm.State = string(i.State.Name)
+		vm.State, vm.Starting = string(i.State.Name), i.State.Name == types.InstanceStateNamePending
 	}
 	for _, n := range i.NetworkInterfaces {
 		x := cloud.Interface{ID: aws.ToString(n.NetworkInterfaceId), MAC: aws.ToString(n.MacAddress)}

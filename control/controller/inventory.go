@@ -204,6 +204,10 @@ func (v regionView) with(networks []cloud.Network, networksErr error, matches []
 		good = append(good, m)
 		next.picked[key] = map[string]bool{}
 		for _, vm := range answers[i].VMs {
+			// A VM that was stopped and starts again keeps its policies meanwhile.
+			if _, known := v.vms[vm.ID]; vm.Starting && !known {
+				continue
+			}
 			next.vms[vm.ID], next.picked[key][vm.ID] = vm, true
 		}
 	}

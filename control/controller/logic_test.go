@@ -69,6 +69,14 @@ func TestViewAfterARead(t *testing.T) {
 	if got := once.with(nil, nil, []cloud.Match{all}, []cloud.VMs{answer(a, b, c)}); len(got.doubted) != 0 || ids(got.vms) != "[a b c]" {
 		t.Errorf("when they are back: %s, in doubt %v", ids(got.vms), got.doubted)
 	}
+	// One that starts again stays, and one that starts for the first time waits.
+	b.Starting = true
+	d := b
+	d.ID = "d"
+	starts := known.with(nil, nil, []cloud.Match{all}, []cloud.VMs{answer(a, b, c, d)})
+	if got := ids(starts.vms); got != "[a b c]" || len(starts.doubted) != 0 {
+		t.Errorf("while b starts again and d for the first time: %s, in doubt %v", got, starts.doubted)
+	}
 	if v := known.with(nil, errors.New("500"), nil, nil); !v.networksRead || v.networksErr == nil {
 		t.Errorf("after an error: networks read %t, error %v", v.networksRead, v.networksErr)
 	}
