@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,6 +72,9 @@ func (c *Controller) deleteEntity(ctx context.Context, key types.NamespacedName,
 func (c *Controller) isStale(have entity, i *imported) bool {
 	if i != nil {
 		return true // it enforces its policies itself, and another one stands for it
+	}
+	if ns := c.o.Namespace; ns != "" && !strings.HasPrefix(have.account, ns+"/") {
+		return false // another controller has the accounts of other namespaces
 	}
 	for _, key := range c.accountMirror.keys() {
 		if key.String() == have.account {
