@@ -112,7 +112,21 @@ func decide(rulesets []policy.Ruleset, s policy.Snapshot, f policy.Flow, d polic
 		}
 		r.steps = slices.Insert(r.steps, i, step{tier: kubernetes, isolates: isolates})
 	}
-	return r.from(0), nil
+	traffic := func(yield func(policy.Traffic) bool) {
+		for _, st := range r.steps {
+			for _, rule := range st.parts {
+				for _, t := range rule.Traffic {
+					if !yield(t) {
+						return
+					}
+				}
+			}
+		}
+	}
+	return policy.Strictest(f, traffic, func(f policy.Flow) policy.Decision {
+		r.f = f
+		return r.from(0)
+	}), nil
 }
 
 // kubernetes is the tier of the Kubernetes NetworkPolicies: where the lowest Pass leads.

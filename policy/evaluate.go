@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -50,6 +51,7 @@ const (
 	NeedName     Need = "dns"              // Flow.ToName
 	NeedPayload  Need = "payload"          // what an L7 rule looks at
 	NeedEndpoint Need = "service endpoint" // the workload behind a Service's address
+	NeedSource   Need = "source port"      // Flow.SourcePort
 )
 
 // Decision is the verdict at one end of a Flow.
@@ -77,8 +79,8 @@ type Verdict struct {
 // Evaluate says what happens to f in s. The error is about the flow: an end
 // that is unknown, has no address, or is not clear without a workload.
 //
-// Where a rule depends on a DNS name or a payload that f does not tell, the
-// answer is the strictest possible one, and says what it needs.
+// Where a rule depends on a DNS name, a payload or a source port that f does not
+// tell, the answer is the strictest possible one, and says what it needs.
 func Evaluate(s Snapshot, f Flow) (Verdict, error) {
 	if f.Protocol <= AnyProtocol || f.Protocol > OtherProtocol {
 		return Verdict{}, fmt.Errorf("flow %v to %v: no protocol", f.From, f.To)
@@ -164,7 +166,53 @@ func (s Snapshot) decide(f Flow, dir Direction, near, far End) Decision {
 	if q.subject.Isolates(dir, s.hasRule(q.subject, Ingress), s.hasRule(q.subject, Egress)) {
 		q.fallback = Decision{Action: Drop, Reason: ByVMIsolation, Index: -1}
 	}
-	return q.from(0)
+	traffic := func(yield func(Traffic) bool) {
+		for _, c := range q.candidates {
+			for i := 0; c.rule != nil && i < len(c.rule.Traffic); i++ {
+				if !yield(c.rule.Traffic[i]) {
+					return
+				}
+			}
+		}
+	}
+	return Strictest(f, traffic, func(f Flow) Decision {
+		q.f = f
+		return q.from(0)
+	})
+}
+
+// Strictest returns the strictest of what decide says of f: where f does not tell
+// its source port, over all that it may have, as far as traffic tells them apart.
+func Strictest(f Flow, traffic iter.Seq[Traffic], decide func(Flow) Decision) Decision {
+	if f.SourcePort != 0 || !f.Protocol.HasPorts() {
+		return decide(f)
+	}
+	// Each range of ports that are alike begins at 1, where one of traffic begins,
+	// or after one ends.
+	begins := []uint16{1}
+	for t := range traffic {
+		if t.SourcePorts.IsAll() {
+			continue
+		}
+		begins = append(begins, t.SourcePorts.First)
+		if t.SourcePorts.Last < 65535 {
+			begins = append(begins, t.SourcePorts.Last+1)
+		}
+	}
+	slices.Sort(begins)
+	f.SourcePort = 1
+	d, depends := decide(f), false
+	for _, f.SourcePort = range slices.Compact(begins)[1:] {
+		other := decide(f)
+		depends = depends || other.Action != d.Action
+		if strictness(other.Action) < strictness(d.Action) {
+			d = other
+		}
+	}
+	if depends {
+		d.Needs = append(slices.Clone(d.Needs), NeedSource)
+	}
+	return d
 }
 
 // candidates returns the rules of one direction that apply to w, and its isolation.

@@ -465,8 +465,17 @@ func TestTraffic(t *testing.T) {
 			webID, dbID, policy.Flow{Protocol: policy.TCP, Port: 80, SourcePort: 1001}, allowed,
 		},
 		{
-			"a source port that is not known is in no range", world(ns, web, db, allow(of(all(policy.Allow), policy.Traffic{Protocol: policy.TCP, SourcePorts: policy.Ports{First: 1, Last: 65535}}))),
-			webID, dbID, policy.Flow{}, dropped,
+			"a source port that is not known may be any", world(ns, web, db, allow(of(all(policy.Allow), policy.Traffic{Protocol: policy.TCP, SourcePorts: policy.Ports{First: 1, Last: 65535}}))),
+			webID, dbID, policy.Flow{}, allowed,
+		},
+		{
+			"one that is not known is not allowed by a range", world(ns, web, db, allow(of(all(policy.Allow), policy.Traffic{Protocol: policy.TCP, SourcePorts: policy.Ports{First: 1024, Last: 65535}}))),
+			webID, dbID, policy.Flow{}, dropped + " needs [source port]",
+		},
+		{
+			"one that is not known is denied by a range", world(ns, web, db, acnp("a", "platform", 1, pods("db"),
+				ingress(of(all(policy.Drop), policy.Traffic{Protocol: policy.TCP, SourcePorts: policy.Ports{First: 53, Last: 53}})))),
+			webID, dbID, policy.Flow{}, "Drop; ingress Drop by rule acnp/a[0] needs [source port]",
 		},
 		{
 			"an ICMP type", world(ns, web, db, allow(of(all(policy.Allow), policy.Traffic{Protocol: policy.ICMP, ICMPType: new(uint8(8))}))),

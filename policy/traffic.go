@@ -174,7 +174,7 @@ type Flow struct {
 	From, To   Endpoint
 	Protocol   Protocol
 	Port       uint16 // destination port; 0 where the protocol has none
-	SourcePort uint16 // 0 means not known, which no bounded range contains
+	SourcePort uint16 // 0 means not known
 	ICMPType   uint8  // of ICMP, and of IGMP
 	ICMPCode   uint8
 	// ToName is the DNS name that the source resolved to reach To, or "" when

@@ -31,13 +31,10 @@ func TestModulesAgreeOnKubernetes(t *testing.T) {
 			t.Errorf("%s is %s and %s, want %s as k8s.io/kubernetes", path, main[path], embedded[path], staging)
 		}
 	}
-	if got := embedded["go.etcd.io/etcd/server/v3"]; main["go.etcd.io/etcd/client/v3"] != got {
-		t.Errorf("etcd is %s in embedded/go.mod and %s in go.mod", got, main["go.etcd.io/etcd/client/v3"])
-	}
 }
 
-// kubernetesModules are the versions of the k8s.io and etcd modules in dir's
-// go.mod, after its replaces.
+// kubernetesModules are the versions of the k8s.io modules in dir's go.mod, after
+// its replaces.
 func kubernetesModules(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	cmd := exec.Command("go", "mod", "edit", "-json")
@@ -56,7 +53,7 @@ func kubernetesModules(t *testing.T, dir string) map[string]string {
 	}
 	versions := map[string]string{}
 	for _, m := range file.Require {
-		if strings.HasPrefix(m.Path, "k8s.io/") || strings.HasPrefix(m.Path, "go.etcd.io/") {
+		if strings.HasPrefix(m.Path, "k8s.io/") {
 			versions[m.Path] = m.Version
 		}
 	}
