@@ -27,11 +27,13 @@ func customKinds() []*kind {
 			name: "Group", gvr: antrea.WithResource("groups"), custom: true,
 			table: groups, prefix: "group/", key: policy.GroupID,
 			convert: custom(func(g *antreav1beta1.Group) (any, []convert.Problem) { return two(convert.Group(g)) }),
+			unread:  unreadGroup,
 		},
 		{
 			name: "ClusterGroup", gvr: antrea.WithResource("clustergroups"), custom: true,
 			table: groups, prefix: "clustergroup/", key: policy.GroupID,
 			convert: custom(func(g *antreav1beta1.ClusterGroup) (any, []convert.Problem) { return two(convert.ClusterGroup(g)) }),
+			unread:  unreadGroup,
 		},
 		{
 			name: "NetworkPolicy", gvr: antrea.WithResource("networkpolicies"), custom: true,
@@ -76,6 +78,11 @@ func customKinds() []*kind {
 	}
 }
 
+// unreadGroup stands for a group of which nothing is known: what denies it closes.
+func unreadGroup(o Object) any {
+	return &policy.Group{ID: policy.GroupID(o.Namespace, o.Name), Namespace: o.Namespace, Unread: true}
+}
+
 // custom converts objects that are still text.
 func custom[T any](f func(*T) (any, []convert.Problem)) func(runtime.Object) (any, []convert.Problem, error) {
 	return func(obj runtime.Object) (any, []convert.Problem, error) {
@@ -89,7 +96,12 @@ func custom[T any](f func(*T) (any, []convert.Problem)) func(runtime.Object) (an
 			return nil, nil, err
 		}
 		v, ps := f(t)
-		return v, append(ps, unknownFields(unknown)...), nil
+		more := unknownFields(unknown)
+		// A group of which all that it says is unknown is not an empty one.
+		if g, ok := v.(*policy.Group); ok && len(more) > 0 && len(g.Selections)+len(g.Blocks)+len(g.Children) == 0 && g.Service == "" {
+			g.Unread = true
+		}
+		return v, append(ps, more...), nil
 	}
 }
 

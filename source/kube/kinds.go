@@ -30,6 +30,9 @@ type kind struct {
 	// convert returns a pointer to a policy value that is safe to enforce. An
 	// error means that nothing of the object can be read.
 	convert func(runtime.Object) (value any, problems []convert.Problem, err error)
+	// unread returns what stands for an object that was never read, where none at
+	// all would mean less than is written; nil means none.
+	unread func(Object) any
 }
 
 func (k *kind) String() string { return k.name + "." + k.gvr.GroupVersion().String() }

@@ -30,12 +30,14 @@ type Notice struct {
 	Object
 	Problems []convert.Problem // at most 21
 	// Unread: nothing of the object could be taken; its last known value stays,
-	// if there is one.
+	// if there is one. A group that was never read counts as one that has parts
+	// which cannot be.
 	Unread bool
 }
 
 // table is one table of a Snapshot, whatever its values are.
 type table interface {
+	has(s *policy.Snapshot, key string) bool
 	put(s *policy.Snapshot, key string, value any) (changed bool)
 	delete(s *policy.Snapshot, key string) (changed bool)
 	keys(s *policy.Snapshot, yield func(key string) bool)
@@ -43,6 +45,11 @@ type table interface {
 
 // of is the table of values V.
 type of[V any] func(*policy.Snapshot) *policy.Table[*V]
+
+func (t of[V]) has(s *policy.Snapshot, key string) bool {
+	_, ok := t(s).Get(key)
+	return ok
+}
 
 func (t of[V]) put(s *policy.Snapshot, key string, value any) bool {
 	now, tbl := value.(*V), t(s)
@@ -124,7 +131,11 @@ type edit struct {
 }
 
 func (e *edit) put(k *kind, it *item) {
-	if it.value != nil && k.table.put(&e.snapshot, it.key, it.value) {
+	value := it.value
+	if value == nil && k.unread != nil && !k.table.has(&e.snapshot, it.key) {
+		value = k.unread(it.object)
+	}
+	if value != nil && k.table.put(&e.snapshot, it.key, value) {
 		e.changed = true
 	}
 	key := noticeKey(k, it.key)

@@ -182,3 +182,31 @@ func FuzzRaw(f *testing.F) {
 		}
 	})
 }
+
+// What cannot be read of a group is not nothing: a rule that denies it must close.
+func TestUnreadGroup(t *testing.T) {
+	s, r := stored(t, "ClusterGroup")
+	group := func(spec string) *raw {
+		out := &raw{}
+		do(t, out.UnmarshalJSON([]byte(`{"apiVersion":"crd.antrea.io/v1beta1","kind":"ClusterGroup","metadata":{"name":"g"},"spec":`+spec+`}`)))
+		return out
+	}
+	check := func(spec string, unread bool, blocks int) {
+		t.Helper()
+		do(t, r.Add(group(spec)))
+		g, ok := s.Snapshot().Groups.Get(policy.GroupID("", "g"))
+		if !ok || g.Unread != unread || len(g.Blocks) != blocks {
+			t.Errorf("after %s: %+v, %t; want unread %t and %d blocks", spec, g, ok, unread, blocks)
+		}
+	}
+	check(`{"ipBlocks":"all"}`, true, 0)
+	check(`{"moreover":[{"a":"b"}]}`, true, 0)
+	check(`{"ipBlocks":[{"cidr":"10.0.0.0/8"}]}`, false, 1)
+	check(`{"ipBlocks":"all"}`, false, 1) // it stays what it was
+	check(`{}`, false, 0)
+	do(t, r.Add(group(`{"ipBlocks":"all"}`)))
+	do(t, r.Delete(group(`{}`)))
+	if s.Snapshot().Groups.Len() != 0 {
+		t.Error("a deleted group is left")
+	}
+}
