@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/cloud"
@@ -26,8 +27,12 @@ func clouds(cluster string) map[string]controller.Factory {
 			if err != nil {
 				return nil, err
 			}
+			regions := make([]string, len(c.Region))
+			for i, r := range c.Region {
+				regions[i] = strings.ToLower(r) // they were always taken in any case
+			}
 			return aws.NewAccount(ctx, aws.Config{
-				Credentials: credentials, Regions: c.Region, Cluster: owner(cluster, a.Namespace, a.Name), Endpoint: c.Endpoint, STSEndpoint: c.STSEndpoint,
+				Credentials: credentials, Regions: regions, Cluster: owner(cluster, a.Namespace, a.Name), Endpoint: c.Endpoint, STSEndpoint: c.STSEndpoint,
 			}, aws.Options{})
 		},
 	}

@@ -58,6 +58,17 @@ func emptyEstate() simaws.Estate {
 	return e
 }
 
+func hasInstances(e simaws.Estate) bool {
+	for _, a := range e.Accounts {
+		for _, r := range a.Regions {
+			if len(r.Instances) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // account is the CloudProviderAccount of the simulated AWS and its Secret. The
 // endpoint may differ from start to start.
 func (u *up) account() ([]*unstructured.Unstructured, error) {
@@ -75,7 +86,7 @@ func (u *up) account() ([]*unstructured.Unstructured, error) {
 			"apiVersion": "crd.cloud.antrea.io/v1alpha1", "kind": "CloudProviderAccount",
 			"metadata": map[string]any{"namespace": "shop", "name": "shop"},
 			"spec": map[string]any{
-				"pollIntervalInSeconds": int64(60),
+				"pollIntervalInSeconds": int64(30),
 				"awsConfig": map[string]any{
 					"region":      []any{"us-east-1", "eu-west-1"},
 					"endpoint":    u.awsURL,
@@ -101,6 +112,9 @@ func (u *up) runSample(ctx context.Context) error {
 	isNew, err := a.isNew(ctx)
 	if err != nil {
 		return err
+	}
+	if isNew && !hasInstances(u.aws.Estate()) {
+		return fmt.Errorf("the simulated AWS in %s has no VM for the sample, as after --empty: choose another --data-dir", u.flags.dataDir)
 	}
 	if err := a.apply(ctx, objects); err != nil {
 		return err
@@ -394,13 +408,25 @@ Ctrl-C ends it; the next start goes on from here.
 	return err
 }
 
-func (u *up) printEmpty() error {
-	_, err := fmt.Fprintf(u.out, `
-Nothing is in it yet. In another terminal:
+func (u *up) printEmpty(ctx context.Context) error {
+	a, err := newApplier(u)
+	if err != nil {
+		return err
+	}
+	isNew, err := a.isNew(ctx)
+	if err != nil {
+		return err
+	}
+	what := "Nothing is in it yet but what you have made."
+	if !isNew {
+		what = "The sample of an earlier start is still in it."
+	}
+	_, err = fmt.Fprintf(u.out, `
+%[5]s In another terminal:
   export KUBECONFIG=%[1]s
   kubectl api-resources --api-group=crd.antrea.io
 The simulated AWS is at %[2]s (access key %[3]s, secret %[4]s).
 Ctrl-C ends it; the next start goes on from here.
-`, u.plane.Kubeconfig(), u.awsURL, simaws.SampleKeyID, simaws.SampleKeySecret)
+`, u.plane.Kubeconfig(), u.awsURL, simaws.SampleKeyID, simaws.SampleKeySecret, what)
 	return err
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,21 +18,17 @@ import (
 func simReachCommand() *cobra.Command {
 	var endpoint, output string
 	cmd := &cobra.Command{
-		Use:   "reach FROM TO PROTO[/PORT]",
+		Use:   "reach FROM TO TRAFFIC",
 		Short: "Ask a simulated AWS whether a connection passes now",
 		Long: `Asks a running simulated AWS, not Isobar, whether a new connection passes by the rules of EC2.
-FROM and TO are instance IDs, network interface IDs or addresses.`,
+FROM and TO are instance IDs, network interface IDs or addresses, TRAFFIC is PROTO/PORT, ICMP, ICMP/TYPE
+or ICMP/TYPE/CODE.`,
 		Example: "  isobar sim reach --aws http://127.0.0.1:4566 i-0a100000000000001 i-0a100000000000004 TCP/8080",
 		Args:    cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			protocol, port, hasPort := strings.Cut(args[2], "/")
-			f := simaws.Flow{From: args[0], To: args[1], Protocol: strings.ToLower(protocol)}
-			if hasPort {
-				n, err := strconv.ParseUint(port, 10, 16)
-				if err != nil {
-					return fmt.Errorf("%q: want PROTO/PORT with a port from 0 to 65535", args[2])
-				}
-				f.Port = int(n)
+			f, err := reachFlow(args[0], args[1], args[2])
+			if err != nil {
+				return err
 			}
 			v, err := askReach(endpoint, f)
 			if err != nil {
@@ -45,6 +40,29 @@ FROM and TO are instance IDs, network interface IDs or addresses.`,
 	cmd.Flags().StringVar(&endpoint, "aws", "http://127.0.0.1:4566", "endpoint of the simulated AWS")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	return cmd
+}
+
+// reachFlow is a flow of the simulator; its traffic is written as for evaluate.
+func reachFlow(from, to, traffic string) (simaws.Flow, error) {
+	var l flowLine
+	if err := l.parseTraffic(traffic); err != nil {
+		return simaws.Flow{}, err
+	}
+	f := simaws.Flow{From: from, To: to, Protocol: strings.ToLower(l.Protocol)}
+	for _, x := range []struct {
+		in  *int32
+		out *int
+		max int32
+	}{{l.Port, &f.Port, 65535}, {l.ICMPType, &f.ICMPType, 255}, {l.ICMPCode, &f.ICMPCode, 255}} {
+		if x.in == nil {
+			continue
+		}
+		if *x.in < 0 || *x.in > x.max {
+			return f, fmt.Errorf("%q: %d is not from 0 to %d", traffic, *x.in, x.max)
+		}
+		*x.out = int(*x.in)
+	}
+	return f, nil
 }
 
 // askReach asks the simulator's own interface.

@@ -158,7 +158,7 @@ func (u *up) start(ctx context.Context) error {
 	}
 	u.say("controller running")
 	if u.flags.empty {
-		return u.printEmpty()
+		return u.printEmpty(ctx)
 	}
 	return u.runSample(ctx)
 }
@@ -238,7 +238,7 @@ func (u *up) startControl(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("identify the cluster: %w", err)
 	}
-	c, err := controller.New(u.config, controller.Options{Clouds: clouds(string(system.UID)), Log: u.log, PollEvery: 2 * time.Second})
+	c, err := controller.New(u.config, controller.Options{Clouds: clouds(string(system.UID)), Log: u.log})
 	if err != nil {
 		return err
 	}

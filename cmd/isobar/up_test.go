@@ -204,7 +204,8 @@ func TestUpEmpty(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a control plane; -short")
 	}
-	u, out, stop := startUp(t, upFlags{dataDir: t.TempDir(), empty: true})
+	dir := t.TempDir()
+	u, out, stop := startUp(t, upFlags{dataDir: dir, empty: true})
 	if !strings.Contains(out.String(), "Nothing is in it yet") {
 		t.Errorf("up --empty printed:\n%s", out)
 	}
@@ -213,6 +214,11 @@ func TestUpEmpty(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Fatalf("interrupted, up ended with %v", err)
+	}
+	// The sample's policies have no VM there, and would be waited for in vain.
+	again := up{flags: upFlags{dataDir: dir}, out: &output{}, progress: &output{}}
+	if err := again.run(t.Context()); err == nil || !strings.Contains(err.Error(), "--data-dir") {
+		t.Errorf("the sample on an empty estate ended with %v", err)
 	}
 }
 
