@@ -2,6 +2,7 @@ package aws_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"isobar.dev/cloud/aws"
@@ -70,5 +71,27 @@ func TestPeerOfAnotherCluster(t *testing.T) {
 				t.Errorf("with the ports %v, %d passes: %t", ports, port, got)
 			}
 		}
+	}
+}
+
+// An interface that a VM has in another VPC is not taken for one that has gone.
+func TestInterfaceElsewhere(t *testing.T) {
+	e := newShop(t, sim.Options{})
+	e.edit(t, func(r *sim.Region) {
+		addVPC(r, "vpc-2")
+		for _, i := range r.Instances {
+			if i.Interfaces[0].ID == "eni-00" {
+				i.Interfaces = append(i.Interfaces, &sim.Interface{ID: "eni-else", Subnet: subnetOf("vpc-2")})
+			}
+		}
+	})
+	s := with(shop(), &policy.Policy{Name: "web", AppliedTo: app("web"), Ingress: []policy.Rule{allow(policy.Peers{All: true}, tcp(80))}})
+	w, _ := s.Workloads.Get("ee/shop/vm-0")
+	c := *w
+	c.Interfaces = append(slices.Clone(c.Interfaces), policy.Interface{ID: "eni-else"})
+	s.Workloads = s.Workloads.Put(c.ID, &c)
+	_, err := e.account(t, aws.Options{}).Enforcer(regionID, "vpc-1").Sync(t.Context(), rulesetOf(t, s))
+	if err == nil || !strings.Contains(err.Error(), "eni-else is in VPC vpc-2") {
+		t.Errorf("got %v", err)
 	}
 }

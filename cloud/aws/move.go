@@ -106,7 +106,7 @@ func (a *applier) look(ctx context.Context) {
 		for _, c := range chunk {
 			ids = append(ids, strings.TrimPrefix(c.Key, "nic/"))
 		}
-		found, err := a.region.interfaces(ctx, filter("vpc-id", a.vpc), filter("network-interface-id", ids...))
+		found, err := a.region.interfaces(ctx, filter("network-interface-id", ids...))
 		for _, c := range chunk {
 			if err != nil {
 				a.fail(c.Key, err)
@@ -119,7 +119,12 @@ func (a *applier) look(ctx context.Context) {
 			delete(a.ground.nics, id)
 		}
 		for _, n := range found {
-			a.ground.nics[aws.ToString(n.NetworkInterfaceId)] = a.nic(a.ground, n)
+			id := aws.ToString(n.NetworkInterfaceId)
+			if vpc := aws.ToString(n.VpcId); vpc != a.vpc { // an instance may have some elsewhere
+				a.fail(NICKey(id), fmt.Errorf("%s is in VPC %s, where the groups of its VM's VPC cannot be attached", id, vpc))
+				continue
+			}
+			a.ground.nics[id] = a.nic(a.ground, n)
 		}
 	}
 }
