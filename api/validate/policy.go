@@ -138,7 +138,7 @@ func (p policyValidator) appliedTo(path *field.Path, a *antreav1beta1.AppliedTo)
 	p.labels(path.Child("nodeSelector"), a.NodeSelector)
 	if a.IsUnknown() {
 		if p.namespaced {
-			p.warn(path, "is empty: it applies to every Pod of the namespace; write podSelector: {} to say so")
+			p.warn(path, "is empty: Drop and Reject apply to every Pod of the namespace by it, Allow and Pass to none; write podSelector: {} to mean every Pod")
 		} else {
 			p.warn(path, "is empty: it applies to nothing; set a selector or group")
 		}

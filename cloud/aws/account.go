@@ -88,7 +88,7 @@ type region struct {
 var (
 	clusterRE = regexp.MustCompile(`^[A-Za-z0-9._-]{1,63}$`)
 	prefixRE  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-	regionRE  = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]+$`)
+	regionRE  = regexp.MustCompile(`^[a-z]{2,8}(-[a-z]+)+-[0-9]+$`)
 )
 
 // NewAccount returns an Account. It calls nobody yet, except that the default

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -113,8 +114,8 @@ func tagsOf(tags []types.Tag) map[string]string {
 	return out
 }
 
-// VMs lists the VMs of a region that each Match picks. Names and IDs are exact,
-// as EC2's are. VMs that are terminated are left out, those that are pending
+// VMs lists the VMs of a region that each Match picks. Names are exact, as EC2's
+// are; IDs count in any case. VMs that are terminated are left out, those that are pending
 // are Starting.
 func (a *Account) VMs(ctx context.Context, regionName string, matches []cloud.Match) []cloud.VMs {
 	out := make([]cloud.VMs, len(matches))
@@ -138,6 +139,10 @@ func (a *Account) VMs(ctx context.Context, regionName string, matches []cloud.Ma
 	}
 	known := map[string][]cloud.VM{} // equal queries are asked once
 	for i, m := range matches {
+		m.NetworkID, m.VMs = strings.ToLower(m.NetworkID), slices.Clone(m.VMs)
+		for j := range m.VMs {
+			m.VMs[j].ID = strings.ToLower(m.VMs[j].ID)
+		}
 		out[i].VMs, out[i].Err = r.match(ctx, m, names, known)
 		out[i].Err = scrub(a.config.Credentials, out[i].Err)
 	}

@@ -51,8 +51,10 @@ func (c Credentials) check() error {
 
 // ParseSecret parses the JSON object of an account's Secret, at most 64 KiB: the
 // string fields accessKeyId, accessKeySecret, sessionToken, roleArn and
-// externalId, and of them roleArn or both of the first two. Other fields, and
-// what comes after the object, are errors; no error tells what the secret is.
+// externalId, and of them roleArn or both of the first two. Other fields, a
+// sessionToken without keys and an externalId without a role do not count, as
+// they never did. What comes after the object is an error; no error tells what
+// the secret is.
 func ParseSecret(b []byte) (Credentials, error) {
 	if len(b) > maxSecret {
 		return Credentials{}, fmt.Errorf("parse secret: longer than %d bytes", maxSecret)
@@ -65,10 +67,9 @@ func ParseSecret(b []byte) (Credentials, error) {
 		ExternalID      *string `json:"externalId"`
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
 	// The decoder's own errors quote what they do not like.
 	if err := d.Decode(&c); err != nil {
-		return Credentials{}, errors.New("parse secret: want a JSON object with the strings accessKeyId, accessKeySecret, sessionToken, roleArn and externalId, and no others")
+		return Credentials{}, errors.New("parse secret: want a JSON object with the strings accessKeyId, accessKeySecret, sessionToken, roleArn and externalId")
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return Credentials{}, errors.New("parse secret: there is more after the JSON object")
@@ -80,6 +81,12 @@ func ParseSecret(b []byte) (Credentials, error) {
 		return *s
 	}
 	out := Credentials{text(c.AccessKeyID), text(c.AccessKeySecret), text(c.SessionToken), text(c.RoleARN), text(c.ExternalID)}
+	if out.AccessKeyID == "" {
+		out.SessionToken = ""
+	}
+	if out.RoleARN == "" {
+		out.ExternalID = ""
+	}
 	if err := out.check(); err != nil {
 		return Credentials{}, fmt.Errorf("parse secret: %w", err)
 	}

