@@ -37,7 +37,7 @@ type kind[T object] struct {
 type resource[T object] struct {
 	kind[T]
 	store   *store[T]
-	synced  <-chan struct{}
+	ready   <-chan struct{} // closed when the store has all of the inventory
 	closing <-chan struct{} // closed when the server ends
 }
 
@@ -72,11 +72,11 @@ func (r *resource[T]) ShortNames() []string { return r.shortNames }
 
 const notRead = "the inventory of the clouds has not been read yet"
 
-// ready returns an error until the inventory is known: an empty list would say
+// isReady returns an error until the inventory is known: an empty list would say
 // that there is nothing.
-func (r *resource[T]) ready() error {
+func (r *resource[T]) isReady() error {
 	select {
-	case <-r.synced:
+	case <-r.ready:
 		return nil
 	default:
 		return apierrors.NewServiceUnavailable(notRead)
@@ -85,7 +85,7 @@ func (r *resource[T]) ready() error {
 
 // Get returns one object.
 func (r *resource[T]) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
-	if err := r.ready(); err != nil {
+	if err := r.isReady(); err != nil {
 		return nil, err
 	}
 	o, ok := r.store.get(genericapirequest.NamespaceValue(ctx) + "/" + name)
@@ -98,7 +98,7 @@ func (r *resource[T]) Get(ctx context.Context, name string, _ *metav1.GetOptions
 // List returns the objects that a request asks for, by namespace and name, all
 // of them at once: a limit is not kept to.
 func (r *resource[T]) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
-	if err := r.ready(); err != nil {
+	if err := r.isReady(); err != nil {
 		return nil, err
 	}
 	table, now := r.store.now()
@@ -165,7 +165,7 @@ func (r *resource[T]) fieldsOf(x T) fields.Set {
 
 // Watch sends the objects of now and then changes, or the changes after a version.
 func (r *resource[T]) Watch(ctx context.Context, o *internalversion.ListOptions) (watch.Interface, error) {
-	if err := r.ready(); err != nil {
+	if err := r.isReady(); err != nil {
 		return nil, err
 	}
 	if o == nil {

@@ -47,6 +47,8 @@ type Server struct {
 
 	vms  *vmResource
 	vpcs *resource[*runtimev1alpha1.Vpc]
+	// ready is closed when the stores have all of the inventory.
+	ready chan struct{}
 	// closing ends watches, which would else hold up the end of the server.
 	closing chan struct{}
 }
@@ -66,13 +68,13 @@ func New(config *restclient.Config, inventory Inventory, o Options) (*Server, er
 	if err != nil {
 		return nil, fmt.Errorf("client of reviews: %w", err)
 	}
-	s := &Server{inventory: inventory, authority: a, client: client, closing: make(chan struct{})}
+	s := &Server{inventory: inventory, authority: a, client: client, ready: make(chan struct{}), closing: make(chan struct{})}
 	vm, vpc := virtualMachines(), vpcs()
 	s.vms = &vmResource{
-		resource: resource[*runtimev1alpha1.VirtualMachine]{kind: vm, store: newStore(vm.copy), synced: inventory.Synced(), closing: s.closing},
+		resource: resource[*runtimev1alpha1.VirtualMachine]{kind: vm, store: newStore(vm.copy), ready: s.ready, closing: s.closing},
 		setTags:  inventory.SetTags,
 	}
-	s.vpcs = &resource[*runtimev1alpha1.Vpc]{kind: vpc, store: newStore(vpc.copy), synced: s.vms.synced, closing: s.closing}
+	s.vpcs = &resource[*runtimev1alpha1.Vpc]{kind: vpc, store: newStore(vpc.copy), ready: s.ready, closing: s.closing}
 	return s, nil
 }
 
@@ -102,14 +104,30 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 
 // follow brings the stores up to date with the inventory until ctx is done.
 func (s *Server) follow(ctx context.Context) {
+	synced := s.inventory.Synced()
 	for {
+		isRead := isClosed(synced) // before it is asked, so that the answer is of then or later
 		s.vms.store.put(s.inventory.VirtualMachines())
 		s.vpcs.store.put(s.inventory.Vpcs())
+		if isRead {
+			close(s.ready)
+			synced = nil
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-synced:
 		case <-s.inventory.Changed():
 		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
