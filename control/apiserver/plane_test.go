@@ -245,10 +245,24 @@ func TestSchema(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, want := range []string{"x-kubernetes-group-version-kind", "VirtualMachineStatus", "Tags win over the cloud's tags of the same key."} {
-			if !strings.Contains(string(body), want) {
-				return fmt.Errorf("lacks %q: %.300s", want, body)
+		var document struct {
+			Components struct {
+				Schemas map[string]struct {
+					Kinds      []metav1.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
+					Properties map[string]struct{ Description string }
+				}
 			}
+		}
+		if err := json.Unmarshal(body, &document); err != nil {
+			return err
+		}
+		vm := document.Components.Schemas["dev.isobar.api.runtime.v1alpha1.VirtualMachine"]
+		want := []metav1.GroupVersionKind{{Group: "runtime.cloud.antrea.io", Version: "v1alpha1", Kind: "VirtualMachine"}}
+		if diff := cmp.Diff(want, vm.Kinds); diff != "" {
+			return fmt.Errorf("the kinds of the schema (-want +got):\n%s", diff)
+		}
+		if got := document.Components.Schemas["dev.isobar.api.runtime.v1alpha1.VirtualMachineSpec"].Properties["tags"].Description; got != "Tags win over the cloud's tags of the same key." {
+			return fmt.Errorf("spec.tags is described as %q", got)
 		}
 		return nil
 	})

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -143,10 +142,9 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	config.LoopbackClientConfig = &restclient.Config{} // nothing calls itself here
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.EnableProfiling, config.EnableIndex = false, false
-	namer := openapinamer.NewDefinitionNamer(scheme)
-	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
-	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
-	config.OpenAPIConfig.Info.Title, config.OpenAPIV3Config.Info.Title = "Isobar", "Isobar"
+	if err := describe(config); err != nil {
+		return nil, err
+	}
 	if err := authenticate(ctx, config, s.client); err != nil {
 		return nil, err
 	}
