@@ -394,7 +394,7 @@ func (u *up) printNext(ctx context.Context, a *applier) error {
 	_, err = fmt.Fprintf(u.out, `
 Try, in another terminal:
   export KUBECONFIG=%[1]s
-  kubectl get annp,acnp,tiers,cpa,ces,ee -A
+  kubectl get annp,acnp,tiers,cpa,ces,ee,vm,vpc -A
   # let the cleanup Pod reach the databases: one label
   kubectl label pod -n jobs cleanup access=db
   # make web-3 an app server: one tag

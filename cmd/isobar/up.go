@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controller"
 	"isobar.dev/control/plane"
 	"isobar.dev/control/webhook"
@@ -243,6 +244,9 @@ func (u *up) startControl(ctx context.Context) error {
 		return err
 	}
 	u.spawn(ctx, "controller", c.Run)
+	if err := u.startRuntimeAPI(ctx, c); err != nil {
+		return err
+	}
 	u.spawn(ctx, "kubelet", func(ctx context.Context) error {
 		return kubelet.Run(ctx, client, kubelet.Options{Failed: func(err error) { u.log.Warn("pod not started", slog.Any("error", err)) }})
 	})
@@ -277,6 +281,28 @@ func (u *up) startWebhooks(ctx context.Context) error {
 		return err
 	}
 	return webhook.EnsureTiers(ctx, client)
+}
+
+// startRuntimeAPI serves VMs and VPCs, and returns when kubectl can get them.
+func (u *up) startRuntimeAPI(ctx context.Context, c *controller.Controller) error {
+	server, err := apiserver.New(u.config, c.Runtime(), apiserver.Options{Dir: filepath.Join(u.flags.dataDir, "runtime-api")})
+	if err != nil {
+		return err
+	}
+	client, err := dynamic.NewForConfig(u.config)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("runtime API: %w", err)
+	}
+	u.spawn(ctx, "runtime API", func(ctx context.Context) error { return server.Run(ctx, l) })
+	target := apiserver.DefaultTarget
+	target.Port, target.CABundle = int32(l.Addr().(*net.TCPAddr).Port), server.CABundle()
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	return apiserver.Install(ctx, client, target)
 }
 
 // controllerUser alone may change built-in tiers.

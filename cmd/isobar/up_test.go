@@ -123,6 +123,7 @@ func TestUp(t *testing.T) {
 	}
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	entity := schema.GroupVersionKind{Group: "crd.antrea.io", Version: "v1alpha2", Kind: "ExternalEntity"}
+	machine := schema.GroupVersionKind{Group: "runtime.cloud.antrea.io", Version: "v1alpha1", Kind: "VirtualMachine"}
 	policyKind := schema.GroupVersionKind{Group: "crd.antrea.io", Version: "v1beta1", Kind: "NetworkPolicy"}
 	for _, step := range []struct {
 		what            string
@@ -137,6 +138,8 @@ func TestUp(t *testing.T) {
 		{"the label taken away", pod, "jobs", "cleanup", `{"metadata":{"labels":{"access":null}}}`, cleanup, db, 5432, simaws.Denied},
 		{"a VM's tag", entity, "shop", "virtualmachine-" + web3, `{"metadata":{"labels":{"nephe.antrea.io/tag-Role":"app"}}}`, web3, db, 5432, simaws.Allowed},
 		{"the cloud's own tag again", entity, "shop", "virtualmachine-" + web3, `{"metadata":{"labels":{"nephe.antrea.io/tag-Role":null}}}`, web3, db, 5432, simaws.Denied},
+		{"a VM's tag by the runtime API", machine, "shop", web3, `{"spec":{"tags":{"Role":"app"}}}`, web3, db, 5432, simaws.Allowed},
+		{"and taken away", machine, "shop", web3, `{"spec":{"tags":null}}`, web3, db, 5432, simaws.Denied},
 		{"a policy", policyKind, "shop", "db", `{"spec":{"ingress":[{"action":"Allow","enableLogging":false,"name":"other","ports":[{"protocol":"TCP","port":5433}]}]}}`, app1, db, 5433, simaws.Allowed},
 	} {
 		r, err := a.resource(step.kind, step.namespace)

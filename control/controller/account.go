@@ -83,6 +83,7 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 		}
 	}
 	c.assignVMs(ctx, a)
+	c.runtime.poke()
 	c.settle(a, err)
 	if statusErr := c.writeAccountStatus(ctx, a, cpa, err); statusErr != nil {
 		return statusErr

@@ -82,8 +82,9 @@ type Controller struct {
 	entityQueue   *queue[types.NamespacedName]
 	policyQueue   *queue[string] // by Policy.ID
 
-	syncer *syncer
-	world  world
+	syncer  *syncer
+	world   world
+	runtime *Runtime
 
 	mu         sync.Mutex
 	accounts   map[types.NamespacedName]*account
@@ -118,6 +119,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		return nil, err
 	}
 	c.world = world{engine: engine{compile.NewEngine()}, poke: make(chan struct{}, 1), missing: map[string]map[string]struct{}{}}
+	c.runtime = newRuntime(c)
 	c.accountQueue = newQueue("accounts", c.reconcileAccount)
 	c.selectorQueue = newQueue("selectors", c.reconcileSelector)
 	c.entityQueue = newQueue("entities", c.reconcileEntity)
@@ -147,6 +149,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.selectorQueue.start(ctx, &c.loops, 2, c.report)
 		c.entityQueue.start(ctx, &c.loops, 8, c.report)
 		c.loops.Go(func() { c.runWorld(ctx) })
+		c.runtime.poke() // there may be nothing to read
 	}
 	<-ctx.Done()
 	c.loops.Wait()

@@ -45,6 +45,7 @@ func (c *Controller) mirrors() {
 		return readEntity(in), nil
 	}, func(key types.NamespacedName, old, now *entity) {
 		c.entityQueue.add(key)
+		c.runtime.entityChanged(key)
 		if now == nil { // an account may wait for it
 			for _, a := range c.accountMirror.keys() {
 				if a.String() == old.account {

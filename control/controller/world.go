@@ -26,6 +26,7 @@ type world struct {
 }
 
 func (c *Controller) pokeWorld() {
+	c.runtime.poke()
 	select {
 	case c.world.poke <- struct{}{}:
 	default:

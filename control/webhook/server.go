@@ -16,6 +16,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+
+	"isobar.dev/control/authority"
 )
 
 const (
@@ -47,7 +49,7 @@ type Options struct {
 type Server struct {
 	client  dynamic.Interface
 	options Options
-	certs   *certs
+	certs   *authority.Authority
 	slots   chan struct{}
 	handler http.Handler
 }
@@ -59,7 +61,7 @@ func New(client dynamic.Interface, o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	c, err := newCerts(o.Dir, o.Hosts)
+	c, err := authority.New("webhook", o.Dir, o.Hosts)
 	if err != nil {
 		return nil, err
 	}
@@ -81,14 +83,14 @@ func New(client dynamic.Interface, o Options) (*Server, error) {
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // CABundle is the PEM of the certificate authority, for [Install].
-func (s *Server) CABundle() []byte { return s.certs.bundle() }
+func (s *Server) CABundle() []byte { return s.certs.Bundle() }
 
 // Run serves TLS on l until ctx is done, lets decisions under way finish, and
 // closes l.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
 		Handler:           s.handler,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certs.get},
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certs.Certificate},
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      10 * time.Second,

@@ -5,4 +5,5 @@
 // no CRD. The resource names are singular: see the Resource constants.
 //
 // +kubebuilder:object:generate=true
+// +k8s:openapi-gen=true
 package v1alpha1

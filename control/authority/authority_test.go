@@ -1,4 +1,4 @@
-package webhook
+package authority
 
 import (
 	"crypto/x509"
@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-func verify(t *testing.T, c *certs, bundle []byte, host string) error {
+func verify(t *testing.T, c *Authority, bundle []byte, host string) error {
 	t.Helper()
-	got, err := c.get(nil)
+	got, err := c.Certificate(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,14 +23,14 @@ func verify(t *testing.T, c *certs, bundle []byte, host string) error {
 	return err
 }
 
-func TestCertsRenew(t *testing.T) {
+func TestRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "new")
-		c, err := newCerts(dir, []string{"isobar.isobar-system.svc", "127.0.0.1"})
+		c, err := New("webhook", dir, []string{"isobar.isobar-system.svc", "127.0.0.1"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, bundle := c.authority, c.bundle()
+		first, bundle := c.authority, c.Bundle()
 		for _, host := range []string{"isobar.isobar-system.svc", "127.0.0.1"} {
 			if err := verify(t, c, bundle, host); err != nil {
 				t.Error(err)
@@ -39,9 +39,9 @@ func TestCertsRenew(t *testing.T) {
 		if verify(t, c, bundle, "localhost") == nil {
 			t.Error("the certificate is good for a host that it is not for")
 		}
-		before, _ := c.get(nil)
+		before, _ := c.Certificate(nil)
 		time.Sleep(servingLife / 2)
-		if again, _ := c.get(nil); again != before {
+		if again, _ := c.Certificate(nil); again != before {
 			t.Error("renewed too early")
 		}
 		for range 3 * 12 { // three years of an API server that keeps asking
@@ -52,25 +52,25 @@ func TestCertsRenew(t *testing.T) {
 		}
 
 		// A restart keeps the authority, until it is about to expire.
-		if c, err = newCerts(dir, nil); err != nil || !c.authority.Equal(first) {
+		if c, err = New("webhook", dir, nil); err != nil || !c.authority.Equal(first) {
 			t.Errorf("a restart made another authority: %v", err)
 		}
 		if err := verify(t, c, bundle, "localhost"); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Until(first.NotAfter) - 24*time.Hour)
-		if c, err = newCerts(dir, nil); err != nil || c.authority.Equal(first) {
+		if c, err = New("webhook", dir, nil); err != nil || c.authority.Equal(first) {
 			t.Errorf("an expiring authority was kept: %v", err)
 		}
 	})
 }
 
-func TestCertsFile(t *testing.T) {
+func TestFile(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := newCerts(dir, nil); err != nil {
+	if _, err := New("webhook", dir, nil); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, authorityFile)
+	path := filepath.Join(dir, "webhook-ca.pem")
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v; want 0600", info.Mode(), err)
@@ -81,14 +81,14 @@ func TestCertsFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("broken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newCerts(dir, nil); err == nil {
+	if _, err := New("webhook", dir, nil); err == nil {
 		t.Error("a broken file was replaced, which would lock out what is installed")
 	}
 }
 
 // FuzzAuthority reads files that somebody touched.
 func FuzzAuthority(f *testing.F) {
-	_, _, text, err := newAuthority()
+	_, _, text, err := newAuthority("webhook")
 	if err != nil {
 		f.Fatal(err)
 	}

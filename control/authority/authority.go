@@ -1,4 +1,6 @@
-package webhook
+// Package authority keeps a certificate authority, and makes the short-lived
+// serving certificates of it that a server of ours shows to the API server.
+package authority
 
 import (
 	"crypto"
@@ -29,12 +31,11 @@ const (
 	servingLife = 30 * 24 * time.Hour
 	// skew is by how much clocks may differ.
 	skew = time.Hour
-
-	authorityFile = "webhook-ca.pem"
 )
 
-// certs makes serving certificates when they are asked for.
-type certs struct {
+// Authority makes serving certificates when they are asked for.
+type Authority struct {
+	name      string
 	hosts     []string
 	authority *x509.Certificate
 	key       crypto.Signer
@@ -44,19 +45,21 @@ type certs struct {
 	renewAt time.Time
 }
 
-// newCerts reads the authority from dir, and makes it where it is missing or
-// about to expire. An empty dir keeps it in memory.
-func newCerts(dir string, hosts []string) (*certs, error) {
+// New reads the authority of the server called name, such as "webhook", from
+// dir/name-ca.pem, and makes it where it is missing or about to expire. An empty
+// dir keeps it in memory. Certificates are for hosts, DNS names and addresses;
+// none means localhost, 127.0.0.1 and ::1.
+func New(name, dir string, hosts []string) (*Authority, error) {
 	if len(hosts) == 0 {
 		hosts = []string{"localhost", "127.0.0.1", "::1"}
 	}
-	c := &certs{hosts: hosts}
+	c := &Authority{name: name, hosts: hosts}
 	if dir == "" {
 		var err error
-		c.authority, c.key, _, err = newAuthority()
+		c.authority, c.key, _, err = newAuthority(name)
 		return c, err
 	}
-	path := filepath.Join(dir, authorityFile)
+	path := filepath.Join(dir, name+"-ca.pem")
 	for range 2 { // the second time to read what another process made meanwhile
 		text, err := os.ReadFile(path)
 		if err == nil {
@@ -70,9 +73,9 @@ func newCerts(dir string, hosts []string) (*certs, error) {
 				return nil, fmt.Errorf("replace %s, which expires on %v: %w", path, c.authority.NotAfter, err)
 			}
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("read webhook authority: %w", err)
+			return nil, fmt.Errorf("read authority of %s: %w", name, err)
 		}
-		if c.authority, c.key, text, err = newAuthority(); err != nil {
+		if c.authority, c.key, text, err = newAuthority(name); err != nil {
 			return nil, err
 		}
 		err = writeNew(path, text)
@@ -80,10 +83,10 @@ func newCerts(dir string, hosts []string) (*certs, error) {
 			return c, nil
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("keep webhook authority: %w", err)
+			return nil, fmt.Errorf("keep authority of %s: %w", name, err)
 		}
 	}
-	return nil, fmt.Errorf("keep webhook authority: other processes keep changing %s", path)
+	return nil, fmt.Errorf("keep authority of %s: other processes keep changing %s", name, path)
 }
 
 // writeNew writes a whole file that must not be there yet, for its owner alone.
@@ -103,14 +106,14 @@ func writeNew(path string, text []byte) error {
 	return os.Link(f.Name(), path)
 }
 
-func newAuthority() (*x509.Certificate, crypto.Signer, []byte, error) {
+func newAuthority(name string) (*x509.Certificate, crypto.Signer, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make webhook authority: %w", err)
+		return nil, nil, nil, fmt.Errorf("make authority of %s: %w", name, err)
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "isobar-webhook-ca"},
+		Subject:               pkix.Name{CommonName: "isobar-" + name + "-ca"},
 		NotBefore:             now.Add(-skew),
 		NotAfter:              now.Add(authorityLife),
 		KeyUsage:              x509.KeyUsageCertSign,
@@ -120,11 +123,11 @@ func newAuthority() (*x509.Certificate, crypto.Signer, []byte, error) {
 	}
 	cert, err := sign(template, template, key, key.Public())
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make webhook authority: %w", err)
+		return nil, nil, nil, fmt.Errorf("make authority of %s: %w", name, err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("make webhook authority: %w", err)
+		return nil, nil, nil, fmt.Errorf("make authority of %s: %w", name, err)
 	}
 	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})...)
 	return cert, key, text, nil
@@ -156,12 +159,14 @@ func sign(template, parent *x509.Certificate, by crypto.Signer, public crypto.Pu
 	return x509.ParseCertificate(der)
 }
 
-func (c *certs) bundle() []byte {
+// Bundle is the PEM of the authority's own certificate.
+func (c *Authority) Bundle() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.authority.Raw})
 }
 
-// get is a tls.Config's GetCertificate.
-func (c *certs) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// Certificate is a tls.Config's GetCertificate. What it returns is good for 10
+// days at least.
+func (c *Authority) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
@@ -173,7 +178,7 @@ func (c *certs) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return nil, fmt.Errorf("make serving certificate: %w", err)
 	}
 	template := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "isobar-webhook"},
+		Subject:     pkix.Name{CommonName: "isobar-" + c.name},
 		NotBefore:   now.Add(-skew),
 		NotAfter:    now.Add(servingLife),
 		KeyUsage:    x509.KeyUsageDigitalSignature,

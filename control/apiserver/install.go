@@ -1,0 +1,153 @@
+package apiserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
+)
+
+// owner is the field manager of what this package applies.
+const owner = "isobar-runtime-api"
+
+var (
+	services    = corev1.SchemeGroupVersion.WithResource("services")
+	apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+	// name is how the API server calls a group and version.
+	name = runtimev1alpha1.GroupVersion.Version + "." + runtimev1alpha1.GroupVersion.Group
+)
+
+// Target is where the API server finds a Server: a Service and a port of it.
+type Target struct {
+	Namespace, Service string
+	Port               int32
+	// ExternalName makes the Service one that stands for that name, such as
+	// localhost, for a Server that is no Pod. Empty means that the Service is
+	// somebody else's.
+	ExternalName string
+	// CABundle is that of the Server.
+	CABundle []byte
+}
+
+// DefaultTarget is for a Server on the machine of its API server; it lacks the
+// port and the bundle.
+var DefaultTarget = Target{Namespace: metav1.NamespaceSystem, Service: "isobar-runtime-api", ExternalName: "localhost"}
+
+// Host is the name that the Server's certificate must have.
+func (t Target) Host() string { return t.Service + "." + t.Namespace + ".svc" }
+
+// Install makes the API server send requests for the group on to the Server at
+// t, instead of where it sent them before, and waits until it does. That takes
+// about a second; ctx bounds it.
+func Install(ctx context.Context, client dynamic.Interface, t Target) error {
+	if t.Namespace == "" || t.Service == "" || t.Port == 0 || len(t.CABundle) == 0 {
+		return errors.New("install the runtime API: set Namespace, Service, Port and CABundle")
+	}
+	if t.ExternalName != "" {
+		if err := apply(ctx, client.Resource(services).Namespace(t.Namespace), t.Service, map[string]any{
+			"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": t.Service, "namespace": t.Namespace},
+			"spec": map[string]any{"type": string(corev1.ServiceTypeExternalName), "externalName": t.ExternalName},
+		}); err != nil {
+			return err
+		}
+	}
+	if err := apply(ctx, client.Resource(apiServices), name, map[string]any{
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{
+			"group": runtimev1alpha1.GroupVersion.Group, "version": runtimev1alpha1.GroupVersion.Version,
+			"groupPriorityMinimum": 1000, "versionPriority": 100, "caBundle": t.CABundle,
+			"service": map[string]any{"namespace": t.Namespace, "name": t.Service, "port": t.Port},
+		},
+	}); err != nil {
+		return err
+	}
+	return waitServed(ctx, client)
+}
+
+func apply(ctx context.Context, r dynamic.ResourceInterface, name string, object map[string]any) error {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return fmt.Errorf("install %s %s: %w", object["kind"], name, err)
+	}
+	force := true
+	if _, err := r.Patch(ctx, name, types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: owner, Force: &force}); err != nil {
+		return fmt.Errorf("install %s %s: %w", object["kind"], name, err)
+	}
+	return nil
+}
+
+// waitServed returns when the group is served through the API server. The
+// condition of the APIService alone may still be that of before, so it is asked
+// for the resources themselves too.
+func waitServed(ctx context.Context, client dynamic.Interface) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := isServed(ctx, client)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w", name, err)
+		}
+	}
+}
+
+func isServed(ctx context.Context, client dynamic.Interface) error {
+	o, err := client.Resource(apiServices).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if err := isAvailable(o); err != nil {
+		return err
+	}
+	_, err = client.Resource(runtimev1alpha1.GroupVersion.WithResource(runtimev1alpha1.ResourceVpc)).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=-"})
+	if err != nil && strings.Contains(err.Error(), notRead) {
+		return nil // it is the Server that says so
+	}
+	return err
+}
+
+func isAvailable(o *unstructured.Unstructured) error {
+	conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
+	if err != nil {
+		return err
+	}
+	for _, x := range conditions {
+		if c, ok := x.(map[string]any); ok && c["type"] == "Available" {
+			if c["status"] == string(metav1.ConditionTrue) {
+				return nil
+			}
+			return fmt.Errorf("%v: %v", c["reason"], c["message"])
+		}
+	}
+	return errors.New("the API server has not tried yet")
+}
+
+// Uninstall takes back what Install did with t. It is no error that nothing is there.
+func Uninstall(ctx context.Context, client dynamic.Interface, t Target) error {
+	if err := client.Resource(apiServices).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("uninstall %s: %w", name, err)
+	}
+	if t.ExternalName == "" {
+		return nil
+	}
+	if err := client.Resource(services).Namespace(t.Namespace).Delete(ctx, t.Service, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("uninstall Service %s/%s: %w", t.Namespace, t.Service, err)
+	}
+	return nil
+}

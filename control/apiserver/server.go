@@ -1,0 +1,212 @@
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+
+	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
+	"isobar.dev/control/authority"
+)
+
+// Options configure a Server. The zero value is ready to use.
+type Options struct {
+	// Dir keeps the certificate authority, so that what is installed stays right
+	// after a restart, and for every replica that shares Dir. Empty means that it
+	// lives as long as the Server.
+	Dir string
+	// Hosts are the DNS names and addresses that the API server dials: of a Target
+	// that is "service.namespace.svc". None means DefaultTarget's.
+	Hosts []string
+}
+
+// Server serves an Inventory.
+type Server struct {
+	inventory Inventory
+	authority *authority.Authority
+	client    kubernetes.Interface
+
+	vms  *vmResource
+	vpcs *resource[*runtimev1alpha1.Vpc]
+	// ready is closed when the stores have all of the inventory.
+	ready chan struct{}
+	// closing ends watches, which would else hold up the end of the server.
+	closing chan struct{}
+}
+
+// New returns a Server of an Inventory behind the API server that config
+// reaches, which it asks who a client is and what it may do. It makes the
+// certificate authority, or reads it, and starts nothing; call Run.
+func New(config *restclient.Config, inventory Inventory, o Options) (*Server, error) {
+	if len(o.Hosts) == 0 {
+		o.Hosts = []string{DefaultTarget.Host(), "localhost", "127.0.0.1"}
+	}
+	a, err := authority.New("runtime-api", o.Dir, o.Hosts)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of reviews: %w", err)
+	}
+	s := &Server{inventory: inventory, authority: a, client: client, ready: make(chan struct{}), closing: make(chan struct{})}
+	vm, vpc := virtualMachines(), vpcs()
+	s.vms = &vmResource{
+		resource: resource[*runtimev1alpha1.VirtualMachine]{kind: vm, store: newStore(vm.copy), ready: s.ready, closing: s.closing},
+		setTags:  inventory.SetTags,
+	}
+	s.vpcs = &resource[*runtimev1alpha1.Vpc]{kind: vpc, store: newStore(vpc.copy), ready: s.ready, closing: s.closing}
+	return s, nil
+}
+
+// CABundle is the PEM of the certificate authority, for [Install].
+func (s *Server) CABundle() []byte { return s.authority.Bundle() }
+
+// Run serves TLS on l until ctx is done, and closes l. It is called once.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	server, err := s.server(ctx, l)
+	if err != nil {
+		l.Close()
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { close(s.closing) })()
+	done := make(chan struct{})
+	go func() { defer close(done); s.follow(ctx) }()
+	err = server.PrepareRun().RunWithContext(ctx)
+	cancel()
+	<-done
+	if err != nil {
+		return fmt.Errorf("serve %s: %w", runtimev1alpha1.GroupVersion, err)
+	}
+	return nil
+}
+
+// follow brings the stores up to date with the inventory until ctx is done.
+func (s *Server) follow(ctx context.Context) {
+	synced := s.inventory.Synced()
+	for {
+		isRead := isClosed(synced) // before it is asked, so that the answer is of then or later
+		s.vms.store.put(s.inventory.VirtualMachines())
+		s.vpcs.store.put(s.inventory.Vpcs())
+		if isRead {
+			close(s.ready)
+			synced = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-synced:
+		case <-s.inventory.Changed():
+		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// server returns what Run runs.
+func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.GenericAPIServer, error) {
+	scheme, codecs, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	config := genericapiserver.NewConfig(codecs)
+	config.SecureServing = &genericapiserver.SecureServingInfo{Listener: l, Cert: serving{s.authority}, MinTLSVersion: tls.VersionTLS12}
+	config.ExternalAddress = l.Addr().String()
+	config.LoopbackClientConfig = &restclient.Config{} // nothing calls itself here
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.EnableProfiling, config.EnableIndex = false, false
+	if err := describe(config); err != nil {
+		return nil, err
+	}
+	if err := authenticate(ctx, config, s.client); err != nil {
+		return nil, err
+	}
+	if err := authorize(config, s.client); err != nil {
+		return nil, err
+	}
+	config.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
+		return genericapiserver.DefaultBuildHandlerChain(withoutApply(h, codecs), c)
+	}
+	server, err := config.Complete(nil).New("isobar-runtime", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("make API server: %w", err)
+	}
+	group := genericapiserver.NewDefaultAPIGroupInfo(runtimev1alpha1.GroupVersion.Group, scheme, runtime.NewParameterCodec(scheme), codecs)
+	group.VersionedResourcesStorageMap[runtimev1alpha1.GroupVersion.Version] = map[string]rest.Storage{
+		s.vms.resource.resource: s.vms, s.vpcs.resource: s.vpcs,
+	}
+	if err := server.InstallAPIGroup(&group); err != nil {
+		return nil, fmt.Errorf("serve %s: %w", runtimev1alpha1.GroupVersion, err)
+	}
+	return server, nil
+}
+
+// withoutApply refuses server-side apply. It needs a record of who set which
+// field, which is kept for the labels of ExternalEntities and not here; without
+// it an apply would never take a tag away.
+func withoutApply(h http.Handler, codecs serializer.CodecFactory) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if t := types.PatchType(r.Header.Get("Content-Type")); r.Method == http.MethodPatch && strings.HasPrefix(string(t), "application/apply-patch") {
+			err := &apierrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+				Message: "server-side apply is not supported here; use a patch, or apply from the client's side",
+			}}
+			responsewriters.ErrorNegotiated(err, codecs, runtimev1alpha1.GroupVersion, w, r)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// serving gives the certificate of an authority as API servers want it. They
+// ask once a minute.
+type serving struct{ *authority.Authority }
+
+var _ dynamiccertificates.CertKeyContentProvider = serving{}
+
+// Name is for logs.
+func (s serving) Name() string { return "runtime-api" }
+
+// AddListener does nothing: being asked once a minute is enough.
+func (s serving) AddListener(dynamiccertificates.Listener) {}
+
+// CurrentCertKeyContent returns the PEM of the certificate and its key; nothing
+// when they cannot be made, upon which those of before stay.
+func (s serving) CurrentCertKeyContent() (certificate, key []byte) {
+	c, err := s.Certificate(nil)
+	if err != nil {
+		return nil, nil
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		return nil, nil
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
