@@ -216,7 +216,7 @@ func (c *Controller) makeClient(ctx context.Context, a *account, cpa *cloudv1alp
 	defer cancel()
 	client, err := factory(ctx, cpa.DeepCopy(), document)
 	if err != nil {
-		return nil, "", nil, problem{reasonRefused, errors.New(scrub(errText(err)))}
+		return nil, "", nil, problem{reasonRefused, errors.New(cleanText(scrub, err))}
 	}
 	return client, config, scrub, nil
 }

@@ -42,7 +42,7 @@ func (c *Controller) Health() []LoopHealth {
 		a.mu.Lock()
 		for _, r := range a.regions {
 			err := errors.Join(r.view.failures(r.name, a.selectors)...)
-			out = append(out, r.pulse.health("region "+a.key.String()+"/"+r.name, a.scrub(errText(err))))
+			out = append(out, r.pulse.health("region "+a.key.String()+"/"+r.name, cleanText(a.scrub, err)))
 		}
 		a.mu.Unlock()
 	}

@@ -519,3 +519,14 @@ func TestIsStale(t *testing.T) {
 		}
 	}
 }
+
+// A secret at the bound of a text leaves no part of itself.
+func TestCleanText(t *testing.T) {
+	const secret = "topsecretkey"
+	scrub := scrubber([]byte(`{"accessKeySecret":"` + secret + `"}`))
+	for n := maxText - len(secret); n <= maxText; n++ {
+		if got := cleanText(scrub, errors.New(strings.Repeat("x", n)+secret)); strings.Contains(got, secret[:1]) && !strings.Contains(got, "[") {
+			t.Fatalf("%d characters before it: ends with %q", n, got[n-1:])
+		}
+	}
+}

@@ -44,7 +44,7 @@ func keyOf(o metav1.Object) types.NamespacedName {
 func (a *account) text(err error) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.scrub(errText(err))
+	return cleanText(a.scrub, err)
 }
 
 // writeAccountStatus says how the account fares; connectErr is why it has no

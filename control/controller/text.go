@@ -2,6 +2,7 @@ package controller
 
 import (
 	"encoding/json"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,6 +28,15 @@ func errText(err error) string {
 		text = strings.ToValidUTF8(text[:maxText], "") + "..."
 	}
 	return text
+}
+
+// cleanText is errText of err without secrets. They are taken out first: of one
+// that is cut at the bound, the rest would not be known for what it is.
+func cleanText(scrub func(string) string, err error) string {
+	if err == nil {
+		return ""
+	}
+	return errText(errors.New(scrub(err.Error())))
 }
 
 // openNames are the keys of credentials whose values are no secrets, and help in errors.
