@@ -398,7 +398,7 @@ Try, in another terminal:
   # let the cleanup Pod reach the databases: one label
   kubectl label pod -n jobs cleanup access=db
   # make web-3 an app server: one tag
-  kubectl label ee -n shop virtualmachine-i-0a100000000000003 nephe.antrea.io/tag-Role=app --overwrite
+  kubectl patch vm -n shop i-0a100000000000003 --type=merge -p '{"spec":{"tags":{"Role":"app"}}}'
   # see what became of it, in the cloud's own words
   isobar sim reach --aws %[2]s %[5]s i-0a100000000000007 TCP/5432
   export AWS_ACCESS_KEY_ID=%[3]s AWS_SECRET_ACCESS_KEY=%[4]s
