@@ -42,8 +42,9 @@ The exit status is 0 when every flow was evaluated, whatever the verdicts.`,
 		Example: `  isobar evaluate -f world/ --flow shop/web,shop/db,TCP/5432
   kubectl get ns,pods,netpol -A -o yaml | isobar evaluate -f - --all-pairs --port TCP/80
   isobar evaluate -f world.yaml --flows flows.jsonl -o json --via compiled`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: cobra.ArbitraryArgs, // further paths: what a shell makes of -f world/*.yaml
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.files = append(f.files, args...)
 			return f.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
