@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -177,8 +179,9 @@ func (r *reader) failed(ctx context.Context, err error) error {
 	return err
 }
 
-// isMissing says whether the API server has no definition of the kind's version. One
-// that is there and not served yet is not missing: its objects are unknown.
+// isMissing says whether the API server has no definition of the kind. Where there
+// is one that does not serve our version, now or ever, its objects are unknown,
+// which is not the same as none: the error says so.
 func (r *reader) isMissing(ctx context.Context) (bool, error) {
 	name := r.kind.gvr.GroupResource().String()
 	body, err := r.client.Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", name).MaxRetries(0).Do(ctx).Raw()
@@ -199,12 +202,16 @@ func (r *reader) isMissing(ctx context.Context) (bool, error) {
 	if err := json.Unmarshal(body, &definition); err != nil {
 		return false, fmt.Errorf("read definition %s: %w", name, err)
 	}
+	var served []string
 	for _, v := range definition.Spec.Versions {
-		if v.Name == r.kind.gvr.Version && v.Served {
-			return false, fmt.Errorf("definition %s is not served yet", name)
+		if v.Served {
+			served = append(served, v.Name)
 		}
 	}
-	return true, nil
+	if slices.Contains(served, r.kind.gvr.Version) {
+		return false, fmt.Errorf("definition %s is not served yet", name)
+	}
+	return false, fmt.Errorf("definition %s serves %s, and we read %s", name, strings.Join(served, ", "), r.kind.gvr.Version)
 }
 
 // Transformer converts objects while they are streamed, so that a first read

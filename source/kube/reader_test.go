@@ -83,7 +83,7 @@ func TestMissingOrUnreadable(t *testing.T) {
 	}{
 		"no definition":           {answers{}, true},
 		"definition not served":   {answers{definitionPath: {200, `{"spec":{"versions":[{"name":"v1beta1","served":true}]}}`}}, false},
-		"other versions only":     {answers{definitionPath: {200, `{"spec":{"versions":[{"name":"v1alpha1","served":true},{"name":"v1beta1","served":false}]}}`}}, true},
+		"other versions only":     {answers{definitionPath: {200, `{"spec":{"versions":[{"name":"v1alpha1","served":true},{"name":"v1beta1","served":false}]}}`}}, false},
 		"definition unreadable":   {answers{definitionPath: {403, ""}}, false},
 		"definition broken":       {answers{definitionPath: {200, `[]`}}, false},
 		"kind unreadable":         {answers{tiersPath: {403, ""}}, false},
