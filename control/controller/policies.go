@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -32,12 +33,21 @@ type policyMirror struct {
 
 // runPolicies keeps the statuses of policies right once the world is known.
 func (c *Controller) runPolicies(ctx context.Context) {
-	if !c.wait(ctx, c.source.Synced()) {
-		return
+	told := map[string]string{}
+	for isSynced := false; !isSynced; {
+		c.tellSource(ctx, told)
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.source.Synced():
+			isSynced = true
+		case <-c.source.Noticed():
+		}
 	}
 	c.policyQueue.start(ctx, &c.loops, 4, c.report)
 	var before policy.Table[*kube.Notice]
 	for {
+		c.tellSource(ctx, told)
 		now := c.source.Notices()
 		policy.Diff(before, now, func(_ string, old, now **kube.Notice) {
 			for _, n := range []**kube.Notice{old, now} {
@@ -64,6 +74,25 @@ func (c *Controller) runPolicies(ctx context.Context) {
 			return
 		case <-c.source.Noticed():
 		}
+	}
+}
+
+// tellSource logs which kinds cannot be read, and which can again, once each. As
+// long as one was never read, nothing is written to any cloud.
+func (c *Controller) tellSource(ctx context.Context, told map[string]string) {
+	for _, k := range c.source.Status() {
+		kind := k.Kind + " of " + k.Resource.GroupVersion().String()
+		now := ""
+		if k.Err != nil {
+			now = errText(k.Err)
+		}
+		switch was := told[kind]; {
+		case now != "" && now != was:
+			c.o.Log.LogAttrs(ctx, slog.LevelWarn, "kind not read", slog.String("kind", kind), slog.Bool("before", k.Synced), slog.String("error", now))
+		case now == "" && was != "":
+			c.o.Log.LogAttrs(ctx, slog.LevelInfo, "kind read again", slog.String("kind", kind))
+		}
+		told[kind] = now
 	}
 }
 
