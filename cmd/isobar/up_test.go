@@ -147,7 +147,11 @@ func TestUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if _, err := r.Patch(t.Context(), step.name, types.MergePatchType, []byte(step.patch), metav1.PatchOptions{FieldManager: "kubectl-test"}); err != nil {
+		err = retry(t.Context(), 30*time.Second, func() error { // a VM is enforced before its entity is written
+			_, err := r.Patch(t.Context(), step.name, types.MergePatchType, []byte(step.patch), metav1.PatchOptions{FieldManager: "kubectl-test"})
+			return err
+		})
+		if err != nil {
 			t.Fatalf("%s: %v", step.what, err)
 		}
 		flow := simaws.Flow{From: step.from, To: step.to, Protocol: "tcp", Port: step.port}

@@ -258,7 +258,7 @@ func TestStartWithAFailingRegion(t *testing.T) {
 	e.estate()
 	e.start()
 	e.create(e.secret(rightKeys), e.account("us-east-1", "us-west-2"), e.selector("a", inVPC("vpca")), e.selector("b", inVPC("vpcb")), e.allow("web", "web", 80))
-	e.eventually("all", all(e.has("vpca", 1, "80"), e.has("vpcb", 1, "80")))
+	e.eventually("all", all(e.has("vpca", 1, "80"), e.has("vpcb", 1, "80"), e.entityHas("vpcb", 1, cloudv1alpha1.LabelKind, "virtualmachine")))
 	e.stop()
 	e.cloud.with(func(f *fakeCloud) { f.blind["vpcb"] = errors.New("RequestLimitExceeded") })
 	e.start()

@@ -364,9 +364,12 @@ func (e *env) label(name, key string, value any) {
 		e.t.Fatal(err)
 	}
 	ee := &antreav1alpha2.ExternalEntity{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name}}
-	if err := e.client.Patch(e.t.Context(), ee, client.RawPatch(types.MergePatchType, body), client.FieldOwner("kubectl-label")); err != nil {
-		e.t.Fatal(err)
-	}
+	e.eventually("label of "+name, func() string { // a VM is enforced before its entity is written
+		if err := e.client.Patch(e.t.Context(), ee, client.RawPatch(types.MergePatchType, body), client.FieldOwner("kubectl-label")); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // selectorIs is a check of a selector's error and of its condition Imported.

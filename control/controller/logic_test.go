@@ -271,7 +271,8 @@ func TestLaid(t *testing.T) {
 	if got := laid(have, nil, nil); got != nil {
 		t.Errorf("without both: %+v", got)
 	}
-	if got := laid(nil, nil, vm); got != nil {
+	role, _ := laid(nil, nil, vm).Labels.Value("nephe.antrea.io/owner-vm")
+	if got := laid(nil, nil, vm); got.ID != "ee/ns/virtualmachine-a" || got.Target != have.Target || role != "a" || !slices.Equal(have.Addrs, got.Addrs) {
 		t.Errorf("before its ExternalEntity: %+v", got)
 	}
 }

@@ -6,6 +6,11 @@ import (
 	"slices"
 	"sync/atomic"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/api/convert"
 	"isobar.dev/policy"
 )
 
@@ -17,9 +22,6 @@ type world struct {
 	source  policy.Snapshot
 	imports policy.Table[*imported]
 	now     policy.Snapshot
-	// missing has, by target, the imported VMs whose ExternalEntities are not in
-	// the Snapshot yet.
-	missing map[string]map[string]struct{}
 
 	current atomic.Pointer[policy.Snapshot] // now, once the Rulesets that it gives are given out
 	pulse   pulse
@@ -77,7 +79,7 @@ func (c *Controller) updateWorld() {
 	for _, name := range slices.Sorted(maps.Keys(targets)) {
 		t := targets[name]
 		open := t.isOpen()
-		if open && !changed[name] || !open && (!known[name] || len(w.missing[name]) > 0) {
+		if open && !changed[name] || !open && !known[name] {
 			continue
 		}
 		rs := w.engine.ruleset(name)
@@ -109,27 +111,13 @@ func generations(rs policy.Ruleset, s policy.Snapshot) map[string]int64 {
 func (w *world) overlay(workloads policy.Table[*policy.Workload], imports policy.Table[*imported]) policy.Table[*policy.Workload] {
 	dirty := map[string]struct{}{}
 	policy.Diff(w.source.Workloads, workloads, func(id string, _, _ **policy.Workload) { dirty[id] = struct{}{} })
-	policy.Diff(w.imports, imports, func(id string, old, _ **imported) {
-		dirty[id] = struct{}{}
-		if old != nil {
-			delete(w.missing[(*old).target()], id)
-		}
-	})
+	policy.Diff(w.imports, imports, func(id string, _, _ **imported) { dirty[id] = struct{}{} })
 	w.source.Workloads, w.imports = workloads, imports
 	out := w.now.Workloads
 	for _, id := range slices.Sorted(maps.Keys(dirty)) {
 		have, _ := out.Get(id)
 		from, _ := workloads.Get(id)
 		vm, _ := imports.Get(id)
-		if vm != nil && !vm.agented {
-			if w.missing[vm.target()] == nil {
-				w.missing[vm.target()] = map[string]struct{}{}
-			}
-			delete(w.missing[vm.target()], id)
-			if from == nil {
-				w.missing[vm.target()][id] = struct{}{}
-			}
-		}
 		if next := laid(have, from, vm); next == nil {
 			out = out.Delete(id)
 		} else {
@@ -142,7 +130,8 @@ func (w *world) overlay(workloads policy.Table[*policy.Workload], imports policy
 // laid returns a workload as the Source has it, with what is known of its VM;
 // have is what it was before. An ExternalEntity that has gone while its VM is
 // there is about to be made again: until then the VM is what it was, so that
-// deleting it opens nothing.
+// deleting it opens nothing. One that was never there, because it is new or
+// cannot be written, is what it will be: a VM waits for nobody.
 func laid(have, from *policy.Workload, vm *imported) *policy.Workload {
 	if vm == nil || vm.agented {
 		return from
@@ -150,7 +139,14 @@ func laid(have, from *policy.Workload, vm *imported) *policy.Workload {
 	if from == nil {
 		from = have
 	}
-	if from == nil || from.Kind != policy.KindExternal {
+	if from == nil {
+		key := vm.key()
+		from, _ = convert.ExternalEntity(&antreav1alpha2.ExternalEntity{
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: entityOf(vm).labels},
+			Spec:       antreav1alpha2.ExternalEntitySpec{ExternalNode: cloudv1alpha1.ExternalNodeController},
+		})
+	}
+	if from.Kind != policy.KindExternal {
 		return nil
 	}
 	w := *from
