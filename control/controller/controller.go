@@ -118,7 +118,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if c.source, err = kube.New(config, kube.Options{}); err != nil {
 		return nil, err
 	}
-	c.world = world{engine: engine{compile.NewEngine()}, poke: make(chan struct{}, 1)}
+	c.world = world{engine: engine{compile.NewEngine()}, poke: make(chan struct{}, 1), derived: map[string]bool{}}
 	c.runtime = newRuntime(c)
 	c.accountQueue = newQueue("accounts", c.reconcileAccount)
 	c.selectorQueue = newQueue("selectors", c.reconcileSelector)

@@ -277,6 +277,40 @@ func TestLaid(t *testing.T) {
 	}
 }
 
+// A VM whose ExternalEntity was never there follows its tags; one whose entity
+// was deleted stays what it was.
+func TestOverlayWithoutEntity(t *testing.T) {
+	tagged := func(role string) policy.Table[*imported] {
+		m := machine("a", "web", "n1")
+		m.Tags = map[string]string{"Role": role}
+		i := &imported{account: acct, provider: "aws", selector: acct, vm: m, isolation: policy.IsolateBoth}
+		return policy.Table[*imported]{}.Put("ee/ns/virtualmachine-a", i)
+	}
+	w := &world{derived: map[string]bool{}}
+	check := func(why, want string, source policy.Table[*policy.Workload], imports policy.Table[*imported]) {
+		t.Helper()
+		w.now.Workloads = w.overlay(source, imports)
+		got := ""
+		if x, ok := w.now.Workloads.Get("ee/ns/virtualmachine-a"); ok {
+			got, _ = x.Labels.Value("nephe.antrea.io/tag-Role")
+		}
+		if got != want {
+			t.Errorf("%s: role %q, want %q", why, got, want)
+		}
+	}
+	none := policy.Table[*policy.Workload]{}
+	entity := none.Put("ee/ns/virtualmachine-a", &policy.Workload{
+		ID: "ee/ns/virtualmachine-a", Kind: policy.KindExternal, Labels: policy.LabelsOf(map[string]string{"nephe.antrea.io/tag-Role": "user"}),
+	})
+	check("new", "web", none, tagged("web"))
+	check("retagged before it has an entity", "db", none, tagged("db"))
+	check("its entity comes", "user", entity, tagged("db"))
+	check("and is deleted", "user", none, tagged("db"))
+	check("retagged meanwhile", "user", none, tagged("web"))
+	check("the VM goes", "", none, policy.Table[*imported]{})
+	check("and comes back", "web", none, tagged("web"))
+}
+
 // stub is an Enforcer that says when it was called.
 type stub struct {
 	takes time.Duration

@@ -22,6 +22,9 @@ type world struct {
 	source  policy.Snapshot
 	imports policy.Table[*imported]
 	now     policy.Snapshot
+	// derived has the IDs of the workloads in now that stand for an ExternalEntity
+	// which was never there: they follow their VM.
+	derived map[string]bool
 
 	current atomic.Pointer[policy.Snapshot] // now, once the Rulesets that it gives are given out
 	pulse   pulse
@@ -118,6 +121,13 @@ func (w *world) overlay(workloads policy.Table[*policy.Workload], imports policy
 		have, _ := out.Get(id)
 		from, _ := workloads.Get(id)
 		vm, _ := imports.Get(id)
+		if w.derived[id] {
+			have = nil
+		}
+		delete(w.derived, id)
+		if have == nil && from == nil && vm != nil && !vm.agented {
+			w.derived[id] = true
+		}
 		if next := laid(have, from, vm); next == nil {
 			out = out.Delete(id)
 		} else {
