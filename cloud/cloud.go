@@ -43,10 +43,13 @@ type Network struct {
 }
 
 // Match picks VMs: those in the network, if one is named, that any VMMatch
-// picks, if there is one. The zero Match picks every VM.
+// picks, if there is one, that have all Tags, and an interface in one of Subnets,
+// if there are any. The zero Match picks every VM.
 type Match struct {
 	NetworkID, NetworkName string
 	VMs                    []VMMatch
+	Tags                   map[string]string // as the cloud writes them
+	Subnets                []string          // IDs, in any case
 }
 
 // VMMatch picks VMs by exactly one of ID and name, as the cloud writes them.
@@ -73,6 +76,7 @@ type VM struct {
 // Interface is a network interface of a VM.
 type Interface struct {
 	ID, MAC string
+	Subnet  string // its ID
 	Private []netip.Addr
 	Public  []netip.Addr
 	Groups  []string // IDs of its security groups

@@ -94,6 +94,15 @@ func TestSelectors(t *testing.T) {
 		{"aws", `[{vmMatch: [{matchName: a}]}, {vpcMatch: {matchID: vpc-1}, vmMatch: [{matchName: a}]}]`, ""},
 		{"aws", `[{vpcMatch: {matchID: vpc-1}, vmMatch: [{matchName: a}]}, {vpcMatch: {matchID: vpc-1}, vmMatch: [{matchName: a}]}]`, "vmSelector[1].vmMatch[0].matchName"},
 		{"aws", `[{vpcMatch: {matchID: vpc-1}, isolation: Some}]`, "vmSelector[0].isolation"},
+		{"aws", `[{tags: {Role: web, Empty: ""}, subnets: [subnet-1, subnet-2]}]`, ""},
+		{"aws", `[{tags: {}, subnets: []}]`, "vmSelector[0]"},
+		{"aws", `[{tags: {"": web}}]`, "vmSelector[0].tags[]"},
+		{"aws", `[{tags: {Role: "` + strings.Repeat("é", 256) + `"}}]`, ""},
+		{"aws", `[{tags: {Role: "` + strings.Repeat("x", 257) + `"}}]`, "vmSelector[0].tags[Role]"},
+		{"aws", `[{subnets: [subnet-1, " ", SUBNET-1]}]`, "vmSelector[0].subnets[1] vmSelector[0].subnets[2]"},
+		{"aws", `[{vpcMatch: {matchID: vpc-1}, tags: {a: b}}, {vpcMatch: {matchID: vpc-1}, tags: {a: c}}, {vpcMatch: {matchID: vpc-1}}]`, ""},
+		{"aws", `[{vpcMatch: {matchID: vpc-1}, tags: {a: b}}, {vpcMatch: {matchID: vpc-1}, tags: {a: b}}]`, "vmSelector[1].vpcMatch.matchID"},
+		{"aws", `[{vmMatch: [{matchID: i-1}], tags: {a: b}}, {vmMatch: [{matchID: i-1}], tags: {a: c}}]`, "vmSelector[1].vmMatch[0].matchID"},
 	} {
 		s := read(t, "{apiVersion: crd.cloud.antrea.io/v1alpha1, kind: CloudEntitySelector, spec: {accountName: "+tt.account+", accountNamespace: ns, vmSelector: "+tt.entries+"}}")
 		want := tt.want

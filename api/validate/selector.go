@@ -1,7 +1,11 @@
 package validate
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -48,9 +52,11 @@ func (v *validator) accountOf(spec *field.Path, in *cloudv1alpha1.CloudEntitySel
 }
 
 func (v *validator) selectorEntry(path *field.Path, in *cloudv1alpha1.VirtualMachineSelector) {
-	if in.VpcMatch == nil && len(in.VMMatch) == 0 {
-		v.require(path, "set vpcMatch or vmMatch")
+	if in.VpcMatch == nil && len(in.VMMatch)+len(in.Tags)+len(in.Subnets) == 0 {
+		v.require(path, "set vpcMatch, vmMatch, tags or subnets")
 	}
+	v.cloudTags(path.Child("tags"), in.Tags)
+	v.subnets(path.Child("subnets"), in.Subnets)
 	if in.VpcMatch != nil {
 		v.match(path.Child("vpcMatch"), in.VpcMatch, "selects every VPC of the account")
 	}
@@ -61,6 +67,49 @@ func (v *validator) selectorEntry(path *field.Path, in *cloudv1alpha1.VirtualMac
 	case "", cloudv1alpha1.IsolationNone, cloudv1alpha1.IsolationDirection, cloudv1alpha1.IsolationBoth:
 	default:
 		v.add(field.NotSupported(path.Child("isolation"), in.Isolation, []string{"None", "Direction", "Both"}))
+	}
+}
+
+// Bounds of tags in AWS and Azure, in characters; a VM of either has at most 50.
+const (
+	maxTagKey, maxTagValue = 512, 256
+	maxTags                = 50
+	maxSubnets             = 1000
+)
+
+func (v *validator) cloudTags(path *field.Path, tags map[string]string) {
+	if len(tags) > maxTags {
+		v.add(field.TooMany(path, len(tags), maxTags))
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		at := path.Key(key)
+		switch {
+		case key == "":
+			v.require(at, "a tag has a key")
+		case utf8.RuneCountInString(key) > maxTagKey:
+			v.add(field.TooLong(at, "", maxTagKey))
+		case utf8.RuneCountInString(tags[key]) > maxTagValue:
+			v.add(field.TooLong(at, "", maxTagValue))
+		}
+	}
+}
+
+func (v *validator) subnets(path *field.Path, ids []string) {
+	if len(ids) > maxSubnets {
+		v.add(field.TooMany(path, len(ids), maxSubnets))
+		return
+	}
+	seen := map[string]bool{}
+	for i, id := range ids {
+		switch key := strings.ToLower(id); {
+		case strings.TrimSpace(id) == "":
+			v.require(path.Index(i), "name a subnet by its ID")
+		case seen[key]:
+			v.duplicate(path.Index(i), id, "name a subnet once")
+		default:
+			seen[key] = true
+		}
 	}
 }
 
@@ -93,7 +142,9 @@ func (v *validator) selectorOfCloud(path *field.Path, in *cloudv1alpha1.VirtualM
 // selectorDuplicates checks that no VM is named twice. Ids are compared without
 // regard to case, as clouds do.
 func (v *validator) selectorDuplicates(path *field.Path, list []cloudv1alpha1.VirtualMachineSelector) {
-	type key struct{ kind, vpc, vm string }
+	// narrow is what else an entry demands: entries that differ in it are not of
+	// the same VMs.
+	type key struct{ kind, vpc, vm, narrow string }
 	seen := map[key]bool{}
 	once := func(at *field.Path, value string, k key) {
 		if seen[k] {
@@ -107,16 +158,20 @@ func (v *validator) selectorDuplicates(path *field.Path, list []cloudv1alpha1.Vi
 		if in.VpcMatch != nil {
 			vpc = strings.ToLower(in.VpcMatch.MatchID)
 		}
+		narrow := ""
+		if len(in.Tags)+len(in.Subnets) > 0 {
+			narrow = fmt.Sprintf("%q %q", in.Tags, slices.Sorted(slices.Values(in.Subnets)))
+		}
 		if vpc != "" && len(in.VMMatch) == 0 {
-			once(at.Child("vpcMatch", "matchID"), in.VpcMatch.MatchID, key{"vpc", vpc, ""})
+			once(at.Child("vpcMatch", "matchID"), in.VpcMatch.MatchID, key{"vpc", vpc, "", narrow})
 		}
 		for j, m := range in.VMMatch {
 			at := at.Child("vmMatch").Index(j)
 			if m.MatchID != "" {
-				once(at.Child("matchID"), m.MatchID, key{"vm id", "", strings.ToLower(m.MatchID)})
+				once(at.Child("matchID"), m.MatchID, key{"vm id", "", strings.ToLower(m.MatchID), ""})
 			}
 			if m.MatchName != "" && (in.VpcMatch == nil || vpc != "") {
-				once(at.Child("matchName"), m.MatchName, key{"vm name", vpc, m.MatchName})
+				once(at.Child("matchName"), m.MatchName, key{"vm name", vpc, m.MatchName, narrow})
 			}
 		}
 	}

@@ -138,9 +138,11 @@ func TestVMs(t *testing.T) {
 	a1 := add("i-a1", "web", "running", 1)
 	a1.Interfaces[0].PrivateIPs, a1.Interfaces[0].PublicIP = []netip.Addr{v("10.0.0.10"), v("10.0.0.11")}, v("198.51.100.9")
 	a1.Interfaces[0].IPv6 = []netip.Addr{v("fd00::10")}
-	a1.Interfaces = append(a1.Interfaces, &sim.Interface{ID: "eni-0a1", Subnet: "subnet-1", PrivateIPs: []netip.Addr{v("10.0.0.12")}})
-	add("i-a2", "Web", "stopped", 1)
-	add("i-b1", "web", "running", 2)
+	r.Subnets = append(r.Subnets, &sim.Subnet{ID: "subnet-1b", VPC: "vpc-1", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.1.0/24")}})
+	a1.Tags["Env"], a1.Tags["Star"] = "prod", "*"
+	a1.Interfaces = append(a1.Interfaces, &sim.Interface{ID: "eni-0a1", Subnet: "subnet-1b", PrivateIPs: []netip.Addr{v("10.0.1.12")}})
+	add("i-a2", "Web", "stopped", 1).Tags["Star"] = "star"
+	add("i-b1", "web", "running", 2).Tags["Env"] = "prod"
 	add("i-b2", "w*b", "running", 2)
 	add("i-c1", "db", "pending", 3)
 	r.Instances = append(r.Instances, &sim.Instance{ID: "i-c2", State: "terminated", Tags: map[string]string{"Name": "db"}})
@@ -160,10 +162,24 @@ func TestVMs(t *testing.T) {
 		{VMs: []cloud.VMMatch{{ID: "i-nothere"}}},
 		{VMs: []cloud.VMMatch{{}}},
 		{VMs: []cloud.VMMatch{{Name: "w*b"}}},
+		{Tags: map[string]string{"Env": "prod"}},
+		{Tags: map[string]string{"env": "prod"}}, // keys and values are exact
+		{Tags: map[string]string{"Env": "Prod"}},
+		{Tags: map[string]string{"Star": "*"}},
+		{Tags: map[string]string{"Env": "prod", "Star": "*"}},
+		{Tags: map[string]string{"Env": "prod"}, NetworkName: "shop"},
+		{Tags: map[string]string{"Env": "prod"}, VMs: []cloud.VMMatch{{Name: "web"}, {ID: "i-b2"}}},
+		{Tags: map[string]string{"Name": "web"}, VMs: []cloud.VMMatch{{Name: "web"}, {Name: "db"}, {ID: "i-a2"}}},
+		{Tags: map[string]string{"Name": "web"}, VMs: []cloud.VMMatch{{Name: "db"}}},
+		{Subnets: []string{"subnet-3", "SUBNET-1b"}}, // also of a second interface
+		{Subnets: []string{"subnet-1"}, NetworkID: "vpc-2"},
+		{Subnets: []string{"subnet-1", "subnet-2"}, Tags: map[string]string{"Env": "prod"}, VMs: []cloud.VMMatch{{Name: "web"}}},
 	}
 	want := [][]string{
 		{"i-a1", "i-a2", "i-b1", "i-b2", "i-c1"}, {"i-a1", "i-a2"}, {"i-a1", "i-a2"}, {"i-b1", "i-b2"}, nil, nil,
 		{"i-a1", "i-b1"}, {"i-a1", "i-a2"}, {"i-b1", "i-c1"}, nil, nil, {"i-b2"},
+		{"i-a1", "i-b1"}, nil, nil, {"i-a1"}, {"i-a1"}, {"i-b1"}, {"i-a1", "i-b1"}, {"i-a1", "i-b1"}, nil,
+		{"i-a1", "i-c1"}, nil, {"i-a1", "i-b1"},
 	}
 	for i, got := range a.VMs(context.Background(), regionID, matches) {
 		var ids []string
@@ -182,10 +198,10 @@ func TestVMs(t *testing.T) {
 		vm.Interfaces[i].MAC, vm.Interfaces[i].Groups = "", nil
 	}
 	if d := cmp.Diff(cloud.VM{
-		ID: "i-a1", Name: "web", Region: regionID, NetworkID: "vpc-1", NetworkName: "Shop", State: "running", Tags: map[string]string{"Name": "web"},
+		ID: "i-a1", Name: "web", Region: regionID, NetworkID: "vpc-1", NetworkName: "Shop", State: "running", Tags: map[string]string{"Name": "web", "Env": "prod", "Star": "*"},
 		Interfaces: []cloud.Interface{
-			{ID: "eni-0a1", Private: []netip.Addr{v("10.0.0.12")}},
-			{ID: "eni-a1", Private: []netip.Addr{v("10.0.0.10"), v("10.0.0.11")}, Public: []netip.Addr{v("198.51.100.9"), v("fd00::10")}},
+			{ID: "eni-0a1", Subnet: "subnet-1b", Private: []netip.Addr{v("10.0.1.12")}},
+			{ID: "eni-a1", Subnet: "subnet-1", Private: []netip.Addr{v("10.0.0.10"), v("10.0.0.11")}, Public: []netip.Addr{v("198.51.100.9"), v("fd00::10")}},
 		},
 	}, vm, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
 		t.Errorf("i-a1: %s", d)

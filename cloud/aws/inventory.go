@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -143,6 +144,10 @@ func (a *Account) VMs(ctx context.Context, regionName string, matches []cloud.Ma
 		for j := range m.VMs {
 			m.VMs[j].ID = strings.ToLower(m.VMs[j].ID)
 		}
+		m.Subnets = slices.Clone(m.Subnets)
+		for j := range m.Subnets {
+			m.Subnets[j] = strings.ToLower(m.Subnets[j])
+		}
 		out[i].VMs, out[i].Err = r.match(ctx, m, names, known)
 		out[i].Err = scrub(a.config.Credentials, out[i].Err)
 	}
@@ -155,35 +160,12 @@ func (r *region) match(ctx context.Context, m cloud.Match, names map[string]stri
 	if !any && len(networks) == 0 {
 		return nil, nil // a network of that name or ID is not there
 	}
-	var base [][]types.Filter
-	for chunk := range slices.Chunk(networks, maxValues) {
-		base = append(base, []types.Filter{filter("vpc-id", chunk...)})
-	}
 	if any {
-		base = [][]types.Filter{nil}
+		networks = nil
 	}
-	var queries [][]types.Filter
-	for _, b := range base {
-		if len(m.VMs) == 0 {
-			queries = append(queries, b)
-		}
-		var ids, tags []string
-		for _, v := range m.VMs {
-			switch {
-			case v.ID != "" && v.Name != "":
-				return nil, fmt.Errorf("match of VM %q named %q: want one of ID and name", v.ID, v.Name)
-			case v.ID != "":
-				ids = append(ids, v.ID)
-			case v.Name != "":
-				tags = append(tags, literal(v.Name))
-			}
-		}
-		for chunk := range slices.Chunk(ids, maxValues) {
-			queries = append(queries, append(slices.Clip(b), filter("instance-id", chunk...)))
-		}
-		for chunk := range slices.Chunk(tags, maxValues) {
-			queries = append(queries, append(slices.Clip(b), filter("tag:Name", chunk...)))
-		}
+	queries, err := queriesOf(m, networks)
+	if err != nil {
+		return nil, err
 	}
 	found := map[string]cloud.VM{}
 	for _, q := range queries {
@@ -206,6 +188,57 @@ func (r *region) match(ctx context.Context, m cloud.Match, names map[string]stri
 	}
 	slices.SortFunc(out, func(a, b cloud.VM) int { return cmp.Compare(a.ID, b.ID) })
 	return out, nil
+}
+
+// queriesOf returns the queries that together find what m picks in those
+// networks, or in all when there are none: each is the filters of one call.
+func queriesOf(m cloud.Match, networks []string) ([][]types.Filter, error) {
+	var base []types.Filter
+	for _, key := range slices.Sorted(maps.Keys(m.Tags)) {
+		base = append(base, filter("tag:"+key, literal(m.Tags[key])))
+	}
+	// A VM is in every subnet that one of its interfaces is in.
+	queries := times(times([][]types.Filter{base}, "vpc-id", networks), "network-interface.subnet-id", m.Subnets)
+	if len(m.VMs) == 0 {
+		return queries, nil
+	}
+	var ids, names []string
+	wanted, hasName := m.Tags["Name"]
+	var out [][]types.Filter
+	for _, v := range m.VMs {
+		switch {
+		case v.ID != "" && v.Name != "":
+			return nil, fmt.Errorf("match of VM %q named %q: want one of ID and name", v.ID, v.Name)
+		case v.ID != "":
+			ids = append(ids, v.ID)
+		case v.Name != "" && !hasName:
+			names = append(names, literal(v.Name))
+		case v.Name != "" && v.Name == wanted: // it is asked for already
+			out = append(out, queries...)
+		}
+	}
+	if len(ids) > 0 {
+		out = append(out, times(queries, "instance-id", ids)...)
+	}
+	if len(names) > 0 {
+		out = append(out, times(queries, "tag:Name", names)...)
+	}
+	return out, nil
+}
+
+// times gives each query one more filter with any of the values, in as many
+// queries as that needs. Without values they stay as they are.
+func times(queries [][]types.Filter, name string, values []string) [][]types.Filter {
+	if len(values) == 0 {
+		return queries
+	}
+	var out [][]types.Filter
+	for _, q := range queries {
+		for chunk := range slices.Chunk(values, maxValues) {
+			out = append(out, append(slices.Clip(q), filter(name, chunk...)))
+		}
+	}
+	return out
 }
 
 // networksOf returns the IDs of the VPCs that m names, sorted; any is set when
@@ -279,7 +312,7 @@ func (r *region) vm(i types.Instance, names map[string]string) cloud.VM {
 		vm.State, vm.Starting = string(i.State.Name), i.State.Name == types.InstanceStateNamePending
 	}
 	for _, n := range i.NetworkInterfaces {
-		x := cloud.Interface{ID: aws.ToString(n.NetworkInterfaceId), MAC: aws.ToString(n.MacAddress)}
+		x := cloud.Interface{ID: aws.ToString(n.NetworkInterfaceId), MAC: aws.ToString(n.MacAddress), Subnet: aws.ToString(n.SubnetId)}
 		for _, p := range n.PrivateIpAddresses {
 			x.Private = appendAddr(x.Private, p.PrivateIpAddress)
 			if p.Association != nil {

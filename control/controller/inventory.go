@@ -92,6 +92,17 @@ func picks(m cloud.Match, vm cloud.VM) bool {
 		m.NetworkName != "" && m.NetworkName != vm.NetworkName {
 		return false
 	}
+	for key, value := range m.Tags {
+		if have, ok := vm.Tags[key]; !ok || have != value {
+			return false
+		}
+	}
+	in := func(n cloud.Interface) bool {
+		return slices.ContainsFunc(m.Subnets, func(s string) bool { return strings.EqualFold(s, n.Subnet) })
+	}
+	if len(m.Subnets) > 0 && !slices.ContainsFunc(vm.Interfaces, in) {
+		return false
+	}
 	return len(m.VMs) == 0 || rank(m, vm) > 1
 }
 
@@ -111,7 +122,8 @@ func rank(m cloud.Match, vm cloud.VM) int {
 }
 
 // entryOf returns the entry of s that decides how vm is taken: the one that
-// names it most closely, then one that names its network, then the first.
+// names it most closely, then one that has tags or subnets, then one that names
+// its network, then the first.
 func (s selector) entryOf(view regionView, vm cloud.VM) (entry, bool) {
 	var best entry
 	score := 0
@@ -119,7 +131,10 @@ func (s selector) entryOf(view regionView, vm cloud.VM) (entry, bool) {
 		if !view.picks(e.match, vm) {
 			continue
 		}
-		n := 2 * rank(e.match, vm)
+		n := 4 * rank(e.match, vm)
+		if len(e.match.Tags)+len(e.match.Subnets) > 0 {
+			n += 2
+		}
 		if e.match.NetworkID != "" || e.match.NetworkName != "" {
 			n++
 		}

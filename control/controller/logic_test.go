@@ -139,6 +139,46 @@ func TestAssign(t *testing.T) {
 	}
 }
 
+// What a Match that was never read would pick, and which of several entries counts.
+func TestPicks(t *testing.T) {
+	vm := machine("a", "web", "n1")
+	vm.Tags = map[string]string{"Role": "db", "Empty": ""}
+	vm.Interfaces = []cloud.Interface{{ID: "e1", Subnet: "s-1"}, {ID: "e2", Subnet: "s-2"}}
+	type tags = map[string]string
+	byID := []cloud.VMMatch{{ID: "a"}}
+	for _, tt := range []struct {
+		match cloud.Match
+		want  bool
+	}{
+		{cloud.Match{}, true},
+		{cloud.Match{Tags: tags{"Role": "db", "Empty": ""}}, true},
+		{cloud.Match{Tags: tags{"Role": "db", "Other": ""}}, false},
+		{cloud.Match{Tags: tags{"Role": "DB"}}, false},
+		{cloud.Match{Subnets: []string{"s-9", "S-2"}}, true},
+		{cloud.Match{Subnets: []string{"s-9"}}, false},
+		{cloud.Match{Subnets: []string{"s-1"}, Tags: tags{"Role": "db"}, VMs: byID, NetworkID: "N1"}, true},
+		{cloud.Match{Subnets: []string{"s-1"}, Tags: tags{"Role": "db"}, VMs: byID, NetworkID: "n2"}, false},
+		{cloud.Match{Tags: tags{"Role": "web"}, VMs: byID}, false},
+	} {
+		if got := picks(tt.match, vm); got != tt.want {
+			t.Errorf("picks(%+v) = %t", tt.match, got)
+		}
+	}
+	all, network := entry{}, entry{match: cloud.Match{NetworkID: "n1"}}
+	tagged := entry{match: cloud.Match{Tags: tags{"Role": "db"}}}
+	both := entry{match: cloud.Match{NetworkID: "n1", Subnets: []string{"s-1"}}}
+	named := entry{match: cloud.Match{VMs: []cloud.VMMatch{{Name: "web"}}}}
+	id := entry{match: cloud.Match{VMs: byID}}
+	order := []entry{all, network, tagged, both, named, id}
+	for i := 1; i < len(order); i++ {
+		for _, entries := range [][]entry{order[:i+1], {order[i], order[i-1]}} {
+			if got, ok := (selector{entries: entries}).entryOf(regionView{}, vm); !ok || matchKey(got.match) != matchKey(order[i].match) {
+				t.Errorf("of %+v counts %+v; want %+v", entries, got.match, order[i].match)
+			}
+		}
+	}
+}
+
 func TestReadEntry(t *testing.T) {
 	id, name := cloudv1alpha1.EntityMatch{MatchID: "x"}, cloudv1alpha1.EntityMatch{MatchName: "x"}
 	for _, tt := range []struct {
@@ -152,6 +192,9 @@ func TestReadEntry(t *testing.T) {
 		{cloudv1alpha1.VirtualMachineSelector{VMMatch: []cloudv1alpha1.EntityMatch{{MatchID: "x", MatchName: "y"}}}, false},
 		{cloudv1alpha1.VirtualMachineSelector{VpcMatch: &cloudv1alpha1.EntityMatch{MatchID: "x", MatchName: "y"}}, false},
 		{cloudv1alpha1.VirtualMachineSelector{VpcMatch: &id, Isolation: "Sometimes"}, false},
+		{cloudv1alpha1.VirtualMachineSelector{Tags: map[string]string{"a": ""}, Subnets: []string{"s"}}, true},
+		{cloudv1alpha1.VirtualMachineSelector{Tags: map[string]string{"": "a"}}, false},
+		{cloudv1alpha1.VirtualMachineSelector{Subnets: []string{""}}, false},
 	} {
 		if _, err := readEntry(tt.in); (err == nil) != tt.ok {
 			t.Errorf("readEntry(%+v) = %v; want ok %t", tt.in, err, tt.ok)

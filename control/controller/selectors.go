@@ -101,8 +101,8 @@ func readEntry(in cloudv1alpha1.VirtualMachineSelector) (entry, error) {
 	default:
 		return e, fmt.Errorf("isolation %q: want None, Direction or Both", in.Isolation)
 	}
-	if in.VpcMatch == nil && len(in.VMMatch) == 0 {
-		return e, errors.New("set vpcMatch or vmMatch; an empty vpcMatch selects everything")
+	if in.VpcMatch == nil && len(in.VMMatch)+len(in.Tags)+len(in.Subnets) == 0 {
+		return e, errors.New("set vpcMatch, vmMatch, tags or subnets; an empty vpcMatch selects everything")
 	}
 	if m := in.VpcMatch; m != nil {
 		if m.MatchID != "" && m.MatchName != "" {
@@ -116,5 +116,16 @@ func readEntry(in cloudv1alpha1.VirtualMachineSelector) (entry, error) {
 		}
 		e.match.VMs = append(e.match.VMs, cloud.VMMatch{ID: m.MatchID, Name: m.MatchName})
 	}
+	for key, value := range in.Tags {
+		if key == "" {
+			return e, fmt.Errorf("tags: a key is empty, with the value %q", value)
+		}
+	}
+	for j, id := range in.Subnets {
+		if id == "" {
+			return e, fmt.Errorf("subnets[%d]: is empty", j)
+		}
+	}
+	e.match.Tags, e.match.Subnets = in.Tags, in.Subnets
 	return e, nil
 }

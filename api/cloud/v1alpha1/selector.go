@@ -43,8 +43,8 @@ type CloudEntitySelectorSpec struct {
 	VMSelector []VirtualMachineSelector `json:"vmSelector"`
 }
 
-// VirtualMachineSelector selects the VMs that match vpcMatch and, when there are
-// any, one of vmMatch.
+// VirtualMachineSelector selects the VMs that match all of what is set: vpcMatch,
+// one of vmMatch, all tags, one of subnets.
 type VirtualMachineSelector struct {
 	// VpcMatch, when it is set and empty, selects every VPC.
 	// +optional
@@ -52,6 +52,17 @@ type VirtualMachineSelector struct {
 
 	// +optional
 	VMMatch []EntityMatch `json:"vmMatch,omitempty"`
+
+	// Tags are tags that a VM has in its cloud, with exactly these values.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=50
+	Tags map[string]string `json:"tags,omitempty"`
+
+	// Subnets are IDs of subnets, in one of which a VM has a network interface.
+	// They count in any case.
+	// +optional
+	// +kubebuilder:validation:MaxItems=1000
+	Subnets []string `json:"subnets,omitempty"`
 
 	// Agented VMs enforce policies themselves, by an agent on them.
 	// +optional
