@@ -139,3 +139,39 @@ func TestSyncerWrongTarget(t *testing.T) {
 		t.Error("a ruleset of another target was taken")
 	}
 }
+
+// A Preview waits for a Sync that is under way no longer than it is told to.
+func TestSyncerBusy(t *testing.T) {
+	b := &slow{board: board{objects: map[string]string{}}, applying: make(chan struct{}), proceed: make(chan struct{})}
+	s := plan.NewSyncer("board", b)
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.Sync(context.Background(), ruleset("a"))
+		done <- err
+	}()
+	<-b.applying
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Preview(ctx, ruleset("a")); !errors.Is(err, plan.ErrBusy) {
+		t.Errorf("Preview during a Sync = %v; want ErrBusy", err)
+	}
+	close(b.proceed)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if r, err := s.Preview(t.Context(), ruleset("a")); err != nil || len(r.Changes) != 0 || b.reads != 1 {
+		t.Errorf("Preview after it = %+v, %v, %d reads; want no change, and one read", r, err, b.reads)
+	}
+}
+
+// slow is a board whose Apply says that it has begun, and waits.
+type slow struct {
+	board
+	applying, proceed chan struct{}
+}
+
+func (b *slow) Apply(ctx context.Context, changes []plan.Change[string]) error {
+	close(b.applying)
+	<-b.proceed
+	return b.board.Apply(ctx, changes)
+}

@@ -2,19 +2,22 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"sync"
 
 	"isobar.dev/policy"
 )
+
+// ErrBusy says that a call gave up waiting for its turn.
+var ErrBusy = errors.New("another call is under way")
 
 // Syncer makes one target enforce Rulesets by its Driver, whose Object it
 // hides. Its methods may be called from several goroutines; they take turns.
 type Syncer struct {
 	target string
 
-	mu      sync.Mutex
+	turn    chan struct{} // holds one while a call is under way
 	prepare func(context.Context, policy.Ruleset) (Report, func(context.Context) (int, error), error)
 	forget  func()
 }
@@ -23,7 +26,7 @@ type Syncer struct {
 // that are not its own; with an empty name it takes all. It reads nothing yet.
 func NewSyncer[T any](target string, d Driver[T]) *Syncer {
 	s := &state[T]{driver: d}
-	return &Syncer{target: target, prepare: s.prepare, forget: func() { s.have = nil }}
+	return &Syncer{target: target, turn: make(chan struct{}, 1), prepare: s.prepare, forget: func() { s.have = nil }}
 }
 
 // Target returns the target's name.
@@ -32,12 +35,14 @@ func (s *Syncer) Target() string { return s.target }
 // Forget makes the next call read the target anew. Callers do so now and then
 // to find what others have changed there.
 func (s *Syncer) Forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
 	s.forget()
 }
 
-// Preview returns the report that Sync would give, and writes nothing.
+// Preview returns the report that Sync would give, and writes nothing. It reads
+// the target only where Sync would: when what it has is not known. When ctx ends
+// before its turn has come the error is [ErrBusy].
 func (s *Syncer) Preview(ctx context.Context, rs policy.Ruleset) (Report, error) {
 	return s.run(ctx, rs, false)
 }
@@ -49,8 +54,10 @@ func (s *Syncer) Sync(ctx context.Context, rs policy.Ruleset) (Report, error) {
 }
 
 func (s *Syncer) run(ctx context.Context, rs policy.Ruleset, write bool) (Report, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.wait(ctx); err != nil {
+		return Report{Target: rs.Target}, fmt.Errorf("target %s: %w", rs.Target, err)
+	}
+	defer func() { <-s.turn }()
 	if s.target != "" && rs.Target != s.target {
 		return Report{Target: s.target}, fmt.Errorf("sync %s: the ruleset is that of %q", s.target, rs.Target)
 	}
@@ -62,6 +69,21 @@ func (s *Syncer) run(ctx context.Context, rs policy.Ruleset, write bool) (Report
 		return report, fmt.Errorf("sync %s: %w", rs.Target, err)
 	}
 	return report, nil
+}
+
+// wait returns when it is the caller's turn, or with an error when ctx ends before.
+func (s *Syncer) wait(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrBusy, context.Cause(ctx))
+	}
 }
 
 // state is what a Syncer knows of its target.

@@ -85,6 +85,7 @@ type Controller struct {
 	syncer  *syncer
 	world   world
 	runtime *Runtime
+	preview previewer
 
 	mu         sync.Mutex
 	accounts   map[types.NamespacedName]*account
@@ -120,6 +121,9 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	}
 	c.world = world{engine: engine{compile.NewEngine()}, poke: make(chan struct{}, 1), derived: map[string]bool{}}
 	c.runtime = newRuntime(c)
+	if c.preview, err = newPreviewer(); err != nil {
+		return nil, err
+	}
 	c.accountQueue = newQueue("accounts", c.reconcileAccount)
 	c.selectorQueue = newQueue("selectors", c.reconcileSelector)
 	c.entityQueue = newQueue("entities", c.reconcileEntity)
@@ -177,8 +181,8 @@ func (c *Controller) report(ctx context.Context, queue, key string, err error) {
 
 // World returns the world as the Targets' Rulesets were last made of it.
 func (c *Controller) World() policy.Snapshot {
-	if s := c.world.current.Load(); s != nil {
-		return *s
+	if m := c.world.current.Load(); m != nil {
+		return m.Snapshot
 	}
 	return policy.Snapshot{}
 }

@@ -26,8 +26,15 @@ type world struct {
 	// which was never there: they follow their VM.
 	derived map[string]bool
 
-	current atomic.Pointer[policy.Snapshot] // now, once the Rulesets that it gives are given out
+	current atomic.Pointer[moment] // now, once the Rulesets that it gives are given out
 	pulse   pulse
+}
+
+// moment is the world at one time, and what its workloads were made of.
+type moment struct {
+	policy.Snapshot
+	source  policy.Table[*policy.Workload] // as the Source has them
+	imports policy.Table[*imported]
 }
 
 func (c *Controller) pokeWorld() {
@@ -91,7 +98,7 @@ func (c *Controller) updateWorld() {
 			c.policyQueue.add(id)
 		}
 	}
-	w.current.Store(&next)
+	w.current.Store(&moment{next, source.Workloads, imports})
 	policy.Diff(before.Policies, next.Policies, func(id string, _, _ **policy.Policy) { c.policyQueue.add(id) })
 }
 

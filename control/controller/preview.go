@@ -1,0 +1,177 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"isobar.dev/compile"
+	"isobar.dev/plan"
+	"isobar.dev/policy"
+	"isobar.dev/source/kube"
+)
+
+// ErrNotRead says that the world has not been read yet, so that nothing can be
+// said of what changes in it.
+var ErrNotRead = errors.New("not all that policies speak of has been read yet")
+
+// PreviewOptions configure a preview. The zero value is ready to use.
+type PreviewOptions struct {
+	// KnownOnly never asks a cloud: a Target of which it is not known what it has
+	// gets an error instead.
+	KnownOnly bool
+}
+
+// Preview is what writes would do, if they were made.
+type Preview struct {
+	// Notices has one for each write: nil where it is taken as it stands.
+	Notices []*kube.Notice
+	// Targets are those whose Ruleset the writes change, by name. Pods are not
+	// among them: no Target of this controller enforces on their Nodes.
+	Targets []TargetPreview
+}
+
+// TargetPreview is what writes would do at one Target.
+type TargetPreview struct {
+	Name string
+	// Err is why the rest is not known.
+	Err error
+	// Pending: the Target is not yet as it should be without the writes. Report has
+	// what it lacks too.
+	Pending bool
+	Now     plan.Report // of the last sync without an error
+	Report  plan.Report // what the sync would report that follows the writes
+}
+
+// Preview says what the loops would do if the writes were made, in their order,
+// and writes nothing. A Target's part is the preview of its Enforcer, which is what
+// a sync does, up to the last call. A sync that is under way is waited for until ctx
+// ends. The error is that nothing can be said at all.
+func (c *Controller) Preview(ctx context.Context, writes []kube.Write, o PreviewOptions) (Preview, error) {
+	m := c.world.current.Load()
+	if m == nil {
+		return Preview{}, ErrNotRead
+	}
+	c.mu.Lock()
+	targets := make(map[string]*target, len(c.targets))
+	for name, t := range c.targets {
+		targets[name] = t
+	}
+	c.mu.Unlock()
+
+	next, notices := c.preview.lay(m, writes)
+	out := Preview{Notices: notices}
+	rulesets, err := c.preview.rulesets(ctx, m.Snapshot, next, func(name string) bool { return targets[name] != nil })
+	if err != nil {
+		return out, err
+	}
+	out.Targets = make([]TargetPreview, len(rulesets))
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var all sync.WaitGroup
+	for i, rs := range rulesets {
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			out.Targets[i] = c.previewTarget(ctx, targets[rs.Target], rs, o)
+		})
+	}
+	all.Wait()
+	return out, nil
+}
+
+func (c *Controller) previewTarget(ctx context.Context, t *target, rs policy.Ruleset, o PreviewOptions) TargetPreview {
+	t.mu.Lock()
+	out := TargetPreview{Name: t.name, Pending: t.have != t.want || t.err != nil, Now: t.report}
+	lastErr, isHeld, isKnown, isRetired := t.err, t.want == 0, t.have > 0 && t.err == nil, t.retired
+	t.mu.Unlock()
+	switch {
+	case isRetired:
+		out.Err = errors.New("its account goes, and what is enforced there with it")
+	case isHeld:
+		out.Err = errors.New("nothing is written there yet, because not all that concerns it has been read")
+	case o.KnownOnly && !isKnown:
+		out.Err = cmp.Or(lastErr, errors.New("it has not been read yet"))
+	}
+	if out.Err != nil {
+		return out
+	}
+	e, err := c.enforcer(t)
+	if err == nil {
+		if out.Report, err = e.Preview(ctx, rs); err != nil {
+			err = c.scrubbed(t, err)
+		}
+	}
+	out.Err = err
+	return out
+}
+
+// previewer compiles what is not, with an Engine of its own: the one that the
+// loops use sees what is. It costs what the worlds of two previews differ by.
+type previewer struct {
+	layer *kube.Layer
+	turn  chan struct{} // holds one while the engine is used
+	// engine holds about as much as that of the world; it has none before the
+	// first preview, and after one that did not end.
+	engine *compile.Engine
+}
+
+func newPreviewer() (previewer, error) {
+	layer, err := kube.NewLayer()
+	return previewer{layer: layer, turn: make(chan struct{}, 1)}, err
+}
+
+// lay returns the world with the writes, and a Notice for each.
+func (p *previewer) lay(m *moment, writes []kube.Write) (policy.Snapshot, []*kube.Notice) {
+	source := m.Snapshot
+	source.Workloads = m.source
+	next, notices := p.layer.Lay(source, writes)
+	changed := next.Workloads
+	next.Workloads = m.Workloads
+	policy.Diff(m.source, changed, func(id string, _, now **policy.Workload) {
+		var from *policy.Workload
+		if now != nil {
+			from = *now
+		}
+		have, _ := m.Workloads.Get(id)
+		vm, _ := m.imports.Get(id)
+		if w := laid(have, from, vm); w != nil {
+			next.Workloads = next.Workloads.Put(id, w)
+		} else {
+			next.Workloads = next.Workloads.Delete(id)
+		}
+	})
+	return next, notices
+}
+
+// rulesets returns the Rulesets, by name, of those Targets that pass the filter and
+// have another one after next than after now.
+func (p *previewer) rulesets(ctx context.Context, now, next policy.Snapshot, filter func(name string) bool) ([]policy.Ruleset, error) {
+	if now == next {
+		return nil, nil
+	}
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("preview: others are under way: %w", context.Cause(ctx))
+	}
+	e := p.engine
+	p.engine = nil // it may be kept only when all is done
+	if e == nil {
+		e = compile.NewEngine()
+	}
+	e.Update(now)
+	var out []policy.Ruleset
+	for _, change := range e.Update(next) {
+		if filter(change.Target) {
+			out = append(out, engine{e}.ruleset(change.Target))
+		}
+	}
+	p.engine = e
+	slices.SortFunc(out, func(a, b policy.Ruleset) int { return cmp.Compare(a.Target, b.Target) })
+	return out, nil
+}
