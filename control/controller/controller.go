@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,9 +46,12 @@ type Options struct {
 	SyncTimeout time.Duration
 	// Parallel bounds the syncs under way at once; 0 means 16.
 	Parallel int
-	// Namespace is the only one whose accounts and selectors count; empty means all.
-	Namespace string
-	Log       *slog.Logger // nil means slog.Default()
+	// Namespaces are the only ones whose accounts and selectors count, for a
+	// controller that shares its API server with others; none means all. Policies
+	// apply wherever they are; the status of one that is elsewhere is written only
+	// while it concerns these accounts.
+	Namespaces []string
+	Log        *slog.Logger // nil means slog.Default()
 }
 
 func (o Options) withDefaults() Options {
@@ -185,6 +189,12 @@ func (c *Controller) World() policy.Snapshot {
 		return m.Snapshot
 	}
 	return policy.Snapshot{}
+}
+
+// isMine says whether no other controller has to do with the accounts,
+// selectors and policies of a namespace.
+func (c *Controller) isMine(namespace string) bool {
+	return len(c.o.Namespaces) == 0 || slices.Contains(c.o.Namespaces, namespace)
 }
 
 // counters count what has been done since the start.

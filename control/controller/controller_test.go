@@ -387,7 +387,7 @@ func TestOverlap(t *testing.T) {
 func TestSelectorInAnotherNamespace(t *testing.T) {
 	e := newEnv(t)
 	e.estate()
-	e.o.Namespace = ""
+	e.o.Namespaces = []string{e.ns, "default"}
 	account, secret := e.account("us-east-1"), e.secret(rightKeys)
 	account.Namespace, secret.Namespace = "default", "default"
 	account.Name, secret.Name = e.ns, e.ns

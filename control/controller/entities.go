@@ -73,7 +73,7 @@ func (c *Controller) isStale(have entity, i *imported) bool {
 	if i != nil {
 		return true // it enforces its policies itself, and another one stands for it
 	}
-	if ns := c.o.Namespace; ns != "" && !strings.HasPrefix(have.account, ns+"/") {
+	if ns, _, _ := strings.Cut(have.account, "/"); !c.isMine(ns) {
 		return false // another controller has the accounts of other namespaces
 	}
 	for _, key := range c.accountMirror.keys() {

@@ -70,7 +70,7 @@ func newEnvOn(t *testing.T, config *rest.Config, ns string) *env {
 	}
 	e := &env{t: t, ns: ns, client: c, core: kubernetes.NewForConfigOrDie(config), config: config, cloud: newFakeCloud()}
 	e.o = controller.Options{
-		PollEvery: 200 * time.Millisecond, Every: time.Second, Namespace: ns,
+		PollEvery: 200 * time.Millisecond, Every: time.Second, Namespaces: []string{ns},
 		Clouds: map[string]controller.Factory{"aws": e.cloud.account},
 		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}

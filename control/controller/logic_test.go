@@ -583,17 +583,19 @@ func TestTargetAboutAPolicy(t *testing.T) {
 // A controller that sees the accounts of one namespace alone knows nothing of others.
 func TestIsStale(t *testing.T) {
 	for _, tt := range []struct {
-		namespace, account string
-		want               bool
+		namespaces []string
+		account    string
+		want       bool
 	}{
-		{"", "gone/main", true},
-		{"gone", "gone/main", true},
-		{"mine", "gone/main", false},
-		{"mine", "", false},
+		{nil, "gone/main", true},
+		{[]string{"gone"}, "gone/main", true},
+		{[]string{"mine", "gone"}, "gone/main", true},
+		{[]string{"mine"}, "gone/main", false},
+		{[]string{"mine"}, "", false},
 	} {
-		c := &Controller{o: Options{Namespace: tt.namespace}, accountMirror: newMirror[*cloudv1alpha1.CloudProviderAccount](nil, "", nil, nil)}
+		c := &Controller{o: Options{Namespaces: tt.namespaces}, accountMirror: newMirror[*cloudv1alpha1.CloudProviderAccount](nil, "", nil, nil)}
 		if got := c.isStale(entity{account: tt.account}, nil); got != tt.want {
-			t.Errorf("in namespace %q, of the account %q: %t", tt.namespace, tt.account, got)
+			t.Errorf("in namespaces %q, of the account %q: %t", tt.namespaces, tt.account, got)
 		}
 	}
 }

@@ -26,12 +26,12 @@ var mirrorBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Ji
 // mirror holds what the API server has of one resource, each object as the
 // value that the loops need of it. While it cannot read, it keeps what it has.
 type mirror[V any] struct {
-	client    rest.Interface
-	resource  string
-	namespace string // empty for all
-	fields    string // a field selector
-	labels    string // a label selector
-	of        func(runtime.Object) (V, error)
+	client     rest.Interface
+	resource   string
+	namespaces []string // none for all
+	fields     string   // a field selector
+	labels     string   // a label selector
+	of         func(runtime.Object) (V, error)
 	// changed is told of each object that came, went or changed; old or now is
 	// nil. It must not block.
 	changed func(key types.NamespacedName, old, now *V)
@@ -73,7 +73,16 @@ func (m *mirror[V]) run(ctx context.Context) {
 
 func (m *mirror[V]) request(o *metav1.ListOptions) *rest.Request {
 	o.FieldSelector, o.LabelSelector = m.fields, m.labels
-	return m.client.Get().NamespaceIfScoped(m.namespace, m.namespace != "").Resource(m.resource).VersionedParams(o, metav1.ParameterCodec)
+	namespace := ""
+	if len(m.namespaces) == 1 {
+		namespace = m.namespaces[0]
+	}
+	return m.client.Get().NamespaceIfScoped(namespace, namespace != "").Resource(m.resource).VersionedParams(o, metav1.ParameterCodec)
+}
+
+// takes says whether objects of a namespace count: a request is for one, or for all.
+func (m *mirror[V]) takes(namespace string) bool {
+	return len(m.namespaces) < 2 || slices.Contains(m.namespaces, namespace)
 }
 
 func (m *mirror[V]) note(ctx context.Context, err error) error {
@@ -147,6 +156,9 @@ func (m *mirror[V]) Add(obj any) error {
 	if err != nil {
 		return err
 	}
+	if !m.takes(key.Namespace) {
+		return nil
+	}
 	m.mu.Lock()
 	var old *V
 	if was, ok := m.items[key]; ok {
@@ -186,7 +198,9 @@ func (m *mirror[V]) Replace(objs []any, _ string) error {
 		if err != nil {
 			return err
 		}
-		next[key] = v
+		if m.takes(key.Namespace) {
+			next[key] = v
+		}
 	}
 	m.mu.Lock()
 	before := m.items

@@ -72,7 +72,7 @@ func (c *Controller) mirrors() {
 		})},
 	}
 	c.entityMirror.failed = c.onRecovery
-	c.accountMirror.namespace, c.selectorMirror.namespace = c.o.Namespace, c.o.Namespace
+	c.accountMirror.namespaces, c.selectorMirror.namespaces = c.o.Namespaces, c.o.Namespaces
 }
 
 // onRecovery has everything looked at when the API server is back, rather than

@@ -125,6 +125,10 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 		return nil
 	}
 	states := c.statesOf(id, p.Generation)
+	if len(states) == 0 && !c.isMine(p.Namespace) {
+		c.tell(nil, id, nil)
+		return nil // another controller's, or of nobody
+	}
 	c.mu.Lock()
 	notice := c.notices[id]
 	c.mu.Unlock()

@@ -74,7 +74,7 @@ func (s *secrets) follow(ctx context.Context, account types.NamespacedName, secr
 		}
 		return secret.Data, nil
 	}, func(types.NamespacedName, *map[string][]byte, *map[string][]byte) { s.tell(key) })
-	w.mirror.namespace = key.Namespace
+	w.mirror.namespaces = []string{key.Namespace}
 	w.mirror.fields = fields.OneTermEqualSelector("metadata.name", key.Name).String()
 	w.mirror.failed = func(err error) {
 		s.mu.Lock()
