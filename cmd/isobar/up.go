@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"isobar.dev/cmd/isobar/clouds"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controller"
 	"isobar.dev/control/plane"
@@ -239,7 +240,7 @@ func (u *up) startControl(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("identify the cluster: %w", err)
 	}
-	c, err := controller.New(u.config, controller.Options{Clouds: clouds(string(system.UID)), Log: u.log})
+	c, err := controller.New(u.config, controller.Options{Clouds: clouds.Factories(string(system.UID), clouds.Options{}), Log: u.log})
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,6 @@
-package main
+// Package clouds makes accounts of each cloud from what users write, for every
+// command that runs a controller.
+package clouds
 
 import (
 	"context"
@@ -13,10 +15,15 @@ import (
 	"isobar.dev/control/controller"
 )
 
-// clouds are the adapters that this binary has. What they make in a cloud is
-// marked with the cluster's ID and the account object's name: two account objects
-// may be of one AWS account, and must not take each other's groups for their own.
-func clouds(cluster string) map[string]controller.Factory {
+// Options are those of each adapter. The zero value is ready to use.
+type Options struct {
+	AWS aws.Options
+}
+
+// Factories are the adapters that the command has, by provider. What they make in a
+// cloud is marked with the cluster's ID and the account object's name: two account
+// objects may be of one AWS account, and must not take each other's groups for their own.
+func Factories(cluster string, o Options) map[string]controller.Factory {
 	return map[string]controller.Factory{
 		"aws": func(ctx context.Context, a *cloudv1alpha1.CloudProviderAccount, secret []byte) (cloud.Account, error) {
 			c := a.Spec.AWSConfig
@@ -33,7 +40,7 @@ func clouds(cluster string) map[string]controller.Factory {
 			}
 			return aws.NewAccount(ctx, aws.Config{
 				Credentials: credentials, Regions: regions, Cluster: owner(cluster, a.Namespace, a.Name), Endpoint: c.Endpoint, STSEndpoint: c.STSEndpoint,
-			}, aws.Options{})
+			}, o.AWS)
 		},
 	}
 }
