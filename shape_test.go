@@ -28,18 +28,19 @@ var update = flag.Bool("update", false, "rewrite the deps.txt of each command")
 // import. A room is a top folder, or a folder in one of those that hold
 // adapters. Every room may import itself and what is below it.
 var mayImport = map[string][]string{
-	"policy":    nil,
-	"compile":   {"policy"},
-	"plan":      {"policy"},
-	"api":       {"policy"},
-	"source":    {"api", "policy"},
-	"cloud":     {"policy", "plan"},
-	"dataplane": {"policy", "plan"},
-	"control":   {"api", "policy", "compile", "plan", "source", "cloud"},
-	"sim":       {"api", "policy"},
-	"cmd":       {"api", "policy", "compile", "plan", "source", "cloud", "dataplane", "control", "deploy", "sim"},
-	"deploy":    nil,
-	"tools":     nil,
+	"policy":     nil,
+	"compile":    {"policy"},
+	"plan":       {"policy"},
+	"api":        {"policy"},
+	"source":     {"api", "policy"},
+	"cloud":      {"policy", "plan"},
+	"dataplane":  {"policy", "plan"},
+	"control":    {"api", "policy", "compile", "plan", "source", "cloud"},
+	"sim":        {"api", "policy"},
+	"cmd":        {"api", "policy", "compile", "plan", "source", "cloud", "dataplane", "control", "deploy", "sim"},
+	"deploy":     nil,
+	"tools":      nil,
+	"acceptance": nil, // tests only
 }
 
 // pure rooms import the standard library alone, and none of it that has a
