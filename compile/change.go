@@ -20,6 +20,10 @@ type Change struct {
 	Workloads        []policy.Enforced    // added or changed; by ID
 	RemovedWorkloads []string             // IDs
 	Groups           []*GroupChange       // by Key
+	// Exports are all of the Ruleset's, if HasExports says that they are not what
+	// they were.
+	Exports    []policy.Export
+	HasExports bool
 }
 
 // GroupChange is the difference between two Members of one Key. Targets that had
@@ -37,7 +41,10 @@ type GroupChange struct {
 
 // Apply returns rs with c. It costs what both are long.
 func (c Change) Apply(rs policy.Ruleset) policy.Ruleset {
-	out := policy.Ruleset{Target: c.Target}
+	out := policy.Ruleset{Target: c.Target, Exports: rs.Exports}
+	if c.HasExports {
+		out.Exports = c.Exports
+	}
 
 	rules := make(map[string]bool, len(c.Rules)+len(c.RemovedRules))
 	for _, key := range c.RemovedRules {
@@ -107,6 +114,8 @@ type targetLog struct {
 	workloads      []policy.Enforced
 	gone           []string
 	groups         []*GroupChange
+	exports        []policy.Export
+	hasExports     bool
 }
 
 func (e *Engine) logOf(t *target) *targetLog {
@@ -123,6 +132,7 @@ func (e *Engine) emit() []Change {
 	e.logWorkloads()
 	e.logMembers()
 	e.logGroups()
+	e.logExports()
 	slices.SortFunc(e.up.logged, func(a, b *target) int { return cmp.Compare(a.name, b.name) })
 	var out []Change
 	for _, t := range e.up.logged {
@@ -275,7 +285,8 @@ func (t *target) change() (c Change, ok bool) {
 	slices.SortFunc(c.Workloads, func(a, b policy.Enforced) int { return cmp.Compare(a.Workload.ID, b.Workload.ID) })
 	slices.Sort(c.RemovedWorkloads)
 	slices.SortFunc(c.Groups, func(a, b *GroupChange) int { return cmp.Compare(a.Key, b.Key) })
-	return c, len(c.Rules)+len(c.RemovedRules)+len(c.Workloads)+len(c.RemovedWorkloads)+len(c.Groups) > 0
+	c.Exports, c.HasExports = log.exports, log.hasExports
+	return c, c.HasExports || len(c.Rules)+len(c.RemovedRules)+len(c.Workloads)+len(c.RemovedWorkloads)+len(c.Groups) > 0
 }
 
 // rules returns the rules that are new or not what they were, and the Keys of

@@ -35,6 +35,7 @@ type Engine struct {
 	axisKeys map[string]int
 	roles    map[string]*role
 	targets  map[string]*target
+	realms   map[string]int // Targets
 
 	hash       maphash.Hash
 	lastID     uint64 // of a bundle
@@ -67,6 +68,9 @@ type update struct {
 	freshTargets []*target
 	emptied      []*target
 	logged       []*target
+
+	renamed      []*selection
+	staleExports []*target
 }
 
 // changed is a workload before and after, with its profiles.
@@ -81,7 +85,7 @@ func NewEngine() *Engine {
 		spaces: map[string]*space{}, spacesBy: map[policy.Label]*bag[*space]{}, nsels: map[string]*nsel{},
 		profiles: map[uint64]*profile{}, postings: map[policy.Label][]*posting{}, selections: map[string]*selection{},
 		policies: map[string]*written{}, users: map[dependency]*bag[string]{}, applied: map[string]*applied{},
-		axisKeys: map[string]int{}, roles: map[string]*role{}, targets: map[string]*target{},
+		axisKeys: map[string]int{}, roles: map[string]*role{}, targets: map[string]*target{}, realms: map[string]int{},
 	}
 }
 
@@ -160,8 +164,11 @@ func (e *Engine) targetOf(w *policy.Workload) *target {
 	}
 	t := e.targets[w.Target]
 	if t == nil {
-		t = &target{name: w.Target, fresh: true}
+		t = &target{name: w.Target, realm: policy.Realm(w.Target), fresh: true}
 		e.targets[w.Target] = t
+		if t.realm != "" {
+			e.realms[t.realm]++
+		}
 		e.up.freshTargets = append(e.up.freshTargets, t)
 	}
 	return t
@@ -243,8 +250,11 @@ func (e *Engine) sweep() {
 		}
 	}
 	for _, t := range e.up.emptied {
-		if t.workloads.isEmpty() {
+		if t.workloads.isEmpty() && e.targets[t.name] == t {
 			delete(e.targets, t.name)
+			if e.realms[t.realm]--; e.realms[t.realm] <= 0 {
+				delete(e.realms, t.realm)
+			}
 		}
 	}
 }
@@ -287,6 +297,12 @@ func (e *Engine) forget() {
 	}
 	for _, t := range up.logged {
 		t.log = nil
+	}
+	for _, s := range up.renamed {
+		s.renamed = false
+	}
+	for _, t := range up.staleExports {
+		t.stale = false
 	}
 	*up = update{}
 }
@@ -347,6 +363,7 @@ func (e *Engine) Ruleset(name string) (rs policy.Ruleset, ok bool) {
 		rs.Groups = append(rs.Groups, policy.Members{Key: s.key, Workloads: s.members()})
 	}
 	slices.SortFunc(rs.Groups, func(a, b policy.Members) int { return cmp.Compare(a.Key, b.Key) })
+	rs.Exports = t.exports
 	return rs, true
 }
 

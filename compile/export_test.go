@@ -7,7 +7,7 @@ func (e *Engine) Nodes() map[string]int {
 		"spaces": len(e.spaces), "spacesBy": len(e.spacesBy), "nsels": len(e.nsels), "nselScope": len(e.nselScope.shelves),
 		"profiles": len(e.profiles), "postings": len(e.postings), "selections": len(e.selections),
 		"policies": len(e.policies), "users": len(e.users), "applied": len(e.applied), "axisKeys": len(e.axisKeys),
-		"roles": len(e.roles), "targets": len(e.targets),
+		"roles": len(e.roles), "targets": len(e.targets), "realms": len(e.realms),
 	}
 	for i := range e.everywhere {
 		n["everywhere"] += len(e.everywhere[i].shelves)

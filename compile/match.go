@@ -231,6 +231,8 @@ type selection struct {
 	applied  bag[*applied]
 	targets  bag[*target] // those that need its members, counted by bundles
 	touched  map[*target]bool
+	namers   bag[*target] // those of a realm whose Allow and Pass rules name it, counted by parts
+	renamed  bool         // namers are others
 	fresh    bool
 	dead     bool // users may be none
 	mark     uint64

@@ -43,6 +43,7 @@ type part struct {
 	node   *rule
 	rule   *policy.TargetRule
 	groups []*selection
+	named  int // how many of groups, from the first, an Allow or Pass has as its peers
 	dead   bool
 }
 
@@ -340,6 +341,9 @@ func (e *Engine) newPart(r *rule, tr policy.TargetRule, selections []policy.Sele
 			continue
 		}
 		p.groups = append(p.groups, s)
+	}
+	if tr.Action == policy.Allow || tr.Action == policy.Pass {
+		p.named = len(p.groups)
 	}
 	for i := range tr.PortGroups {
 		if s := e.use(everyone[i]); !slices.Contains(p.groups, s) {

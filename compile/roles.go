@@ -66,7 +66,10 @@ func (l *lists) enforced(w *policy.Workload) policy.Enforced {
 // target is a Target that has workloads, or had when the Update began.
 type target struct {
 	name      string
-	workloads roster // those to which policies can apply
+	realm     string
+	workloads roster          // those to which policies can apply
+	exports   []policy.Export // as they were last given
+	stale     bool            // exports may be others
 	fresh     bool
 	log       *targetLog
 }
@@ -90,6 +93,9 @@ func (e *Engine) spoil(b *bundle) {
 func (e *Engine) addPart(b *bundle, p *part) {
 	e.spoil(b)
 	b.added = append(b.added, p)
+	for t := range b.targets.all() {
+		e.nameGroups(t, p)
+	}
 	for _, s := range p.groups {
 		if b.groups.add(s) {
 			for t := range b.targets.all() {
@@ -104,6 +110,9 @@ func (e *Engine) dropPart(b *bundle, p *part) {
 	e.spoil(b)
 	p.dead = true
 	b.removed = append(b.removed, p)
+	for t := range b.targets.all() {
+		e.unnameGroups(t, p)
+	}
 	for _, s := range p.groups {
 		if b.groups.remove(s) {
 			for t := range b.targets.all() {
@@ -242,6 +251,7 @@ func (e *Engine) enterRole(r *role, w *policy.Workload) {
 		for _, b := range r.bundles {
 			if b.targets.add(t) {
 				b.touch(e, t, false)
+				e.nameAll(t, b, e.nameGroups)
 				for s := range b.groups.all() {
 					e.needGroup(t, s)
 				}
@@ -255,6 +265,7 @@ func (e *Engine) leaveRole(r *role, w *policy.Workload) {
 		for _, b := range r.bundles {
 			if b.targets.remove(t) {
 				b.touch(e, t, true)
+				e.nameAll(t, b, e.unnameGroups)
 				for s := range b.groups.all() {
 					e.leaveGroup(t, s)
 				}

@@ -23,6 +23,7 @@ func Rulesets(s policy.Snapshot) []policy.Ruleset {
 	for _, target := range slices.Sorted(maps.Keys(byTarget)) {
 		out = append(out, c.ruleset(target, byTarget[target]))
 	}
+	c.export(out)
 	return out
 }
 

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"strconv"
+	"strings"
 )
 
 // Ruleset is what one Target must enforce. Everything in it is sorted, so equal
@@ -12,6 +13,32 @@ type Ruleset struct {
 	Workloads []Enforced   // by Workload.ID
 	Rules     []TargetRule // in the order of evaluation; those that apply to none of Workloads are left out
 	Groups    []Members    // by Key: each group that a rule names, once
+	// Exports are by Key the groups that Allow and Pass rules of other Targets of
+	// the Realm name, as far as their members are workloads of this one.
+	Exports []Export
+	// Pending and Failing are other Targets of the Realm: those that have not been
+	// synced since their Rulesets changed last, and those that cannot be. They are
+	// not compiled: who syncs several Targets may tell, sorted. Until a Target is
+	// no longer Pending, what its rules may still name stays. What is Failing is not
+	// trusted to take a workload out of a group.
+	Pending, Failing []string
+}
+
+// Export is a group as others may name it: its members of one Target alone.
+type Export struct {
+	Members
+	Targets []string // those whose rules name it, sorted
+}
+
+// Realm returns what Targets have in common that may name each other's groups: of
+// a network of a cloud account, "cloud/account/region/network", all but the
+// network. A Target of fewer parts, such as a Node, has none.
+func Realm(target string) string {
+	i := strings.LastIndexByte(target, '/')
+	if i < 0 || strings.Count(target, "/") < 3 {
+		return ""
+	}
+	return target[:i]
 }
 
 // Enforced is one workload of a Target.
