@@ -46,6 +46,9 @@ type Config struct {
 	// Endpoint and STSEndpoint are URLs in place of Amazon's; empty means Amazon's.
 	Endpoint, STSEndpoint string
 	Quotas                Quotas
+	// TakeOver is the cloudResourcePrefix of a Nephe that enforced here before and
+	// runs no more: its groups are replaced by ours. Empty: they are foreign.
+	TakeOver string
 }
 
 // Options are for what seldom changes. The zero value is ready to use.

@@ -48,8 +48,12 @@ func (d *Driver) place() Place {
 		return p
 	}
 	p.Prefixes, p.Foreign = d.ground.prefixes, d.ground.regionGroups
+	p.nephe = d.ground.leftovers()
 	for id, f := range d.ground.nics {
 		p.Own[id] = len(d.ground.ownOf(f))
+		if p.nephe != nil && p.nephe.nics[id] != nil && isHeld(p.nephe.nics[id]) { // it gets no group of ours besides
+			p.Own[id] = max(p.Own[id], p.Quotas.orDefaults().GroupsPerNIC)
+		}
 		if d.isOthers(f) { // nothing can be attached to it
 			p.Own[id] = max(p.Own[id], p.Quotas.orDefaults().GroupsPerNIC)
 		}
@@ -119,7 +123,7 @@ func (d *Driver) Notes() []plan.Note {
 	if d.ground == nil {
 		return nil
 	}
-	return d.ground.notes
+	return slices.Concat(d.ground.notes, d.ground.nepheNotes())
 }
 
 // Describe says what a change does, in one line.
@@ -135,6 +139,9 @@ func (d *Driver) Describe(c plan.Change[Object]) string {
 	case plan.Create:
 		return fmt.Sprintf("%s group with %d ingress and %d egress rules", o.Group.Kind, len(o.Group.Ingress), len(o.Group.Egress))
 	case plan.Delete:
+		if isNephe(c.Key) {
+			return fmt.Sprintf("%s group of Nephe", o.Group.Kind)
+		}
 		return fmt.Sprintf("%s group", o.Group.Kind)
 	}
 	var parts []string
@@ -196,6 +203,9 @@ func UsageOf(p Place, objects map[string]Object) []plan.Usage {
 				n += max(p.Own[strings.TrimPrefix(key, "nic/")], 1)
 			}
 			fullest(&nics, n, key)
+			continue
+		}
+		if isNephe(key) { // is among those that are not ours
 			continue
 		}
 		groups.Used++

@@ -37,6 +37,8 @@ type Place struct {
 	Own map[string]int
 	// Foreign is how many security groups of the region are not ours.
 	Foreign int
+	// Nephe is what is to be taken over; nil for nothing.
+	nephe *leftovers
 	// ManyPeers is from how many prefixes on a group of peers gets a membership
 	// group; 0 means 9. Below, a change of members costs one call for each class
 	// that names them; above, one call for each member, and one rule whatever
@@ -61,6 +63,7 @@ func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 			}
 		}
 	}
+	l.hold(objects)
 	return objects, plan.SortRefusals(l.refusals)
 }
 

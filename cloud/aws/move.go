@@ -206,7 +206,9 @@ func (a *applier) prepare(m *mover) error {
 }
 
 // isMembership says whether the group of that key has no rules of its own.
-func (a *applier) isMembership(key string) bool { return strings.HasPrefix(key, GroupKey("m-")) }
+func (a *applier) isMembership(key string) bool {
+	return strings.HasPrefix(key, GroupKey("m-")) || isNephePeer(key)
+}
 
 // named returns the memberships that rules name of groups which interfaces move
 // to, and of those which they move from.

@@ -38,6 +38,8 @@ type ground struct {
 	regionGroups int             // groups of the VPC that are not ours
 	named        map[string]bool // IDs of groups not ours that rules of such groups name
 	notes        []plan.Note
+	nephe        map[string]*Group // by key: what is taken over, as it is
+	pinned       map[string]bool   // of these, by key, those that cannot go
 }
 
 // groupFacts is a group of ours.
@@ -74,7 +76,8 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 	if d.err != nil {
 		return nil, nil, d.err
 	}
-	g := &ground{exists: map[string]bool{}, named: map[string]bool{}, groups: map[string]*groupFacts{}, keys: map[string]string{}, nics: map[string]*nicFacts{}}
+	g := &ground{exists: map[string]bool{}, named: map[string]bool{}, groups: map[string]*groupFacts{}, keys: map[string]string{}, nics: map[string]*nicFacts{},
+		nephe: map[string]*Group{}, pinned: map[string]bool{}}
 	vpcs, err := d.region.vpcs(ctx, filter("vpc-id", d.vpc))
 	if err != nil {
 		return nil, nil, err
@@ -91,14 +94,24 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 	d.learnGroups(g, groups)
 	for _, x := range groups {
 		if key, ours := g.keys[aws.ToString(x.GroupId)]; ours {
-			out[key] = Object{Group: d.group(g, key, x)}
+			if isNephe(key) {
+				out[key] = Object{Group: d.learnNephe(g, key, x)}
+			} else {
+				out[key] = Object{Group: d.group(g, key, x)}
+			}
 			continue
 		}
 		for _, r := range readRules(g, slices.Concat(x.IpPermissions, x.IpPermissionsEgress)) {
+			if isNephe(r.Group) {
+				g.pinned[r.Group] = true
+			}
 			if g.exists[r.Group] && g.keys[r.Group] == "" {
 				g.named[r.Group] = true
 			}
 		}
+	}
+	if err := d.pinPeers(ctx, g); err != nil {
+		return nil, nil, err
 	}
 	nics, err := d.region.interfaces(ctx, filter("vpc-id", d.vpc))
 	if err != nil {
@@ -115,7 +128,7 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 		}
 		g.nics[id] = f
 		out[NICKey(id)] = Object{NIC: &NIC{Groups: f.ours, Own: len(f.own) > 0, Kept: f.kept}}
-		if len(f.own) == 0 && !f.kept {
+		if len(f.own) == 0 && !f.kept && !slices.ContainsFunc(f.ours, isNephe) {
 			g.notes = append(g.notes, plan.Note{Key: NICKey(id), Text: "it is not known what groups it had before ours: when ours leave it gets the VPC's default group"})
 		}
 	}
@@ -168,6 +181,12 @@ func (d *Driver) learnGroups(g *ground, groups []types.SecurityGroup) {
 		g.exists[id] = true
 		if aws.ToString(x.GroupName) == "default" {
 			g.defaultGroup = id
+		}
+		if class := nepheClass(d.account.config.TakeOver, x); class != "" && tags[tagCluster] == "" {
+			g.groups[GroupKey(class)] = &groupFacts{id: id}
+			g.keys[id] = GroupKey(class)
+			g.regionGroups++
+			continue
 		}
 		class := tags[tagClass]
 		if tags[tagCluster] != d.account.config.Cluster || class == "" || aws.ToString(x.GroupName) == "default" {
