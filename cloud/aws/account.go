@@ -139,6 +139,9 @@ func (c Config) check() error {
 	case strings.HasPrefix(strings.ToLower(c.Prefix)+"-", "sg-"):
 		return fmt.Errorf("prefix %q: names of security groups may not begin with sg-", c.Prefix)
 	}
+	if c.TakeOver != "" && !prefixRE.MatchString(c.TakeOver) {
+		return fmt.Errorf("prefix %q to take over: want 1 to 64 letters, digits, dots, dashes and underscores", c.TakeOver)
+	}
 	for _, r := range c.Regions {
 		if !regionRE.MatchString(r) {
 			return fmt.Errorf("region %q: not the name of a region", r)

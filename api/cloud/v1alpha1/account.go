@@ -88,7 +88,26 @@ type AWSConfig struct {
 	// STSEndpoint overrides the URL of STS.
 	// +optional
 	STSEndpoint string `json:"stsEndpoint,omitempty"`
+
+	// TakeOver replaces the security groups of a Nephe that enforced here before,
+	// and runs no more. Absent, they are another's.
+	// +optional
+	TakeOver *NepheTakeOver `json:"takeOver,omitempty"`
 }
+
+// NepheTakeOver names what a Nephe has made in a cloud.
+type NepheTakeOver struct {
+	// CloudResourcePrefix is that of the Nephe's configuration: letters, digits and
+	// single hyphens between them; empty means "nephe".
+	// +optional
+	// +kubebuilder:default=nephe
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$`
+	CloudResourcePrefix string `json:"cloudResourcePrefix,omitempty"`
+}
+
+// DefaultNephePrefix is what the names of Nephe's cloud resources begin with.
+const DefaultNephePrefix = "nephe"
 
 // AzureConfig is how to reach an Azure subscription.
 type AzureConfig struct {

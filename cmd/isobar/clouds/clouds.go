@@ -3,6 +3,7 @@
 package clouds
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -38,9 +39,13 @@ func Factories(cluster string, o Options) map[string]controller.Factory {
 			for i, r := range c.Region {
 				regions[i] = strings.ToLower(r) // they were always taken in any case
 			}
-			return aws.NewAccount(ctx, aws.Config{
+			config := aws.Config{
 				Credentials: credentials, Regions: regions, Cluster: owner(cluster, a.Namespace, a.Name), Endpoint: c.Endpoint, STSEndpoint: c.STSEndpoint,
-			}, o.AWS)
+			}
+			if c.TakeOver != nil {
+				config.TakeOver = cmp.Or(c.TakeOver.CloudResourcePrefix, cloudv1alpha1.DefaultNephePrefix)
+			}
+			return aws.NewAccount(ctx, config, o.AWS)
 		},
 	}
 }
