@@ -67,12 +67,12 @@ func parseAuthorization(h string) (signature, bool) {
 }
 
 // authenticate verifies the signature of a request, as version 4 of AWS's signing process has it.
-// EC2 and STS refuse with different codes.
+// EC2 refuses with other codes than the rest.
 func (c *Cloud) authenticate(r *http.Request, body []byte, s signature, now time.Time) (principal, *apiError) {
-	sts := s.service == "sts"
+	ec2 := s.service == "ec2"
 	unknown := errf("AuthFailure", "AWS was not able to validate the provided access credentials")
 	mismatch, expired := unknown, errf("RequestExpired", "Request has expired.")
-	if sts {
+	if !ec2 {
 		unknown = errf("InvalidClientTokenId", "The security token included in the request is invalid.")
 		mismatch = errf("SignatureDoesNotMatch", "The request signature we calculated does not match the signature you provided.")
 		expired = errf("ExpiredToken", "The security token included in the request is expired")
@@ -90,7 +90,7 @@ func (c *Cloud) authenticate(r *http.Request, body []byte, s signature, now time
 		return principal{}, mismatch
 	}
 	if at.Sub(now).Abs() > maxSkew {
-		if sts {
+		if !ec2 {
 			return principal{}, errf("SignatureDoesNotMatch", "Signature expired: %s is not within %s of %s", stamp, maxSkew, now.UTC().Format("20060102T150405Z"))
 		}
 		return principal{}, expired

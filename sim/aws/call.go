@@ -30,7 +30,7 @@ type operation struct {
 	run     func(*request) ([]elem, error)
 }
 
-// Handler serves EC2, STS and, to loopback peers, the paths under /_sim/.
+// Handler serves EC2, STS, RDS, Elastic Load Balancing and, to loopback peers, the paths under /_sim/.
 func (c *Cloud) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/_sim/", c.admin())
@@ -72,17 +72,17 @@ func (c *Cloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 	sig, ok := parseAuthorization(r.Header.Get("Authorization"))
 	if ok {
 		service = sig.service
-	} else if p.str("Version") == stsVersion {
-		service = "sts"
+	} else {
+		service = serviceOf(p.str("Version"))
 	}
 	switch {
-	case !ok && service == "sts":
+	case !ok && service != "ec2":
 		answer(nil, errf("MissingAuthenticationToken", "Request is missing Authentication Token"))
 		return
 	case !ok && r.Header.Get("Authorization") == "":
 		answer(nil, missing("AWSAccessKeyId"))
 		return
-	case !ok || service != "ec2" && service != "sts":
+	case !ok || services()[service].version == "":
 		answer(nil, errf("AuthFailure", "AWS was not able to validate the provided access credentials"))
 		return
 	}
@@ -112,15 +112,11 @@ func (c *Cloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 
 // find looks the action up. Nothing that the client named freely reaches the answer's element names.
 func (q *request) find(service string) *apiError {
-	table, version := ec2Operations(), ec2Version
-	if service == "sts" {
-		table, version = stsOperations(), stsVersion
-	}
 	if q.action == "" {
 		return missing("Action")
 	}
-	op, ok := table[q.action]
-	if v := q.p.str("Version"); !ok || v != version {
+	op, ok := services()[service].operations()[q.action]
+	if v := q.p.str("Version"); !ok || v != services()[service].version {
 		return errf("InvalidAction", "The action %s is not valid for this web service.", q.action)
 	}
 	q.op = op
@@ -139,7 +135,7 @@ func (c *Cloud) call(r *http.Request, q *request, service string) (body []elem, 
 		q.now = c.opts.Now()
 		c.w.advance(q.now)
 		q.w = c.w
-		if f := hit[FaultStale]; f != nil && service == "ec2" && !q.op.mutates {
+		if f := hit[FaultStale]; f != nil && service != "sts" && !q.op.mutates {
 			q.w = f.frozen
 		}
 		if hit[FaultRepeatPage] != nil {
@@ -181,13 +177,21 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // answer makes the checks that come before every action, in EC2's order, and runs it.
 func (c *Cloud) answer(q *request, service string, broken *activeFault) ([]elem, *apiError) {
-	if service == "ec2" {
+	if service != "sts" {
 		q.s = q.w.sites[q.key]
-		if q.s == nil || q.s.disabled {
+		switch {
+		case q.s != nil && !q.s.disabled:
+		case service == "ec2":
 			return nil, errf("AuthFailure", "AWS was not able to validate the provided access credentials")
+		default:
+			return nil, errf("InvalidClientTokenId", "The security token included in the request is invalid.")
 		}
-		if !c.opts.NoThrottle && !c.token(q) {
+		switch {
+		case c.opts.NoThrottle || c.token(q, service):
+		case service == "ec2":
 			return nil, errf("RequestLimitExceeded", "Request limit exceeded.")
+		default:
+			return nil, errf("Throttling", "Rate exceeded")
 		}
 	}
 	if broken != nil {
@@ -199,7 +203,7 @@ func (c *Cloud) answer(q *request, service string, broken *activeFault) ([]elem,
 	}
 	if !q.who.may(service, q.action) {
 		code := "UnauthorizedOperation"
-		if service == "sts" {
+		if service != "ec2" {
 			code = "AccessDenied"
 		}
 		return nil, errf(code, "You are not authorized to perform this operation. User: %s is not authorized to perform: %s:%s", q.who.arn, service, q.action)
@@ -290,8 +294,11 @@ func (q *request) fingerprint() string {
 }
 
 // token takes one token from the call's bucket.
-func (c *Cloud) token(q *request) bool {
+func (c *Cloud) token(q *request, service string) bool {
 	name, b := bucketOf(q.action, q.p)
+	if service != "ec2" {
+		name, b = service+" "+q.action, slowBucket(q.op.mutates)
+	}
 	if o, ok := c.opts.Buckets[q.action]; ok {
 		b = o
 	}

@@ -83,7 +83,7 @@ func (c *Cloud) record(q *request, fail *apiError, cut bool) {
 	if fail != nil {
 		n.Failed++
 		code = fail.code
-		if code == "RequestLimitExceeded" {
+		if code == "RequestLimitExceeded" || code == "Throttling" {
 			n.Throttled++
 		}
 	}

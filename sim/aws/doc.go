@@ -1,4 +1,4 @@
-// Package aws stands in for Amazon EC2 and STS: it serves their wire protocols from memory and
+// Package aws stands in for Amazon EC2, STS, RDS and Elastic Load Balancing: it serves their wire protocols from memory and
 // answers, by EC2's own semantics, whether a flow passes.
 //
 // It exists so that a driver for EC2 can be run, demonstrated and broken on purpose without an

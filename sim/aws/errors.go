@@ -24,6 +24,8 @@ func errf(code, format string, args ...any) *apiError {
 		status = http.StatusForbidden
 	case "DryRunOperation":
 		status = http.StatusPreconditionFailed
+	case "DBInstanceNotFound":
+		status = http.StatusNotFound
 	case "RequestLimitExceeded":
 		status = http.StatusServiceUnavailable
 	case "InternalError":

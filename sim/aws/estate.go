@@ -73,7 +73,10 @@ type Region struct {
 	Groups      []*Group      `json:"securityGroups,omitempty"`
 	PrefixLists []*PrefixList `json:"prefixLists,omitempty"`
 	Instances   []*Instance   `json:"instances,omitempty"`
-	Interfaces  []*Interface  `json:"interfaces,omitempty"` // those of no instance
+	Interfaces  []*Interface  `json:"interfaces,omitempty"` // those of no instance and no service
+
+	Databases     []*Database     `json:"databases,omitempty"`
+	LoadBalancers []*LoadBalancer `json:"loadBalancers,omitempty"`
 }
 
 // VPC is a virtual network. Every VPC has an Internet gateway for interfaces with a public address.
@@ -161,6 +164,39 @@ type Instance struct {
 	due time.Time // when a passing state ends
 }
 
+// Database is a DB instance of RDS.
+type Database struct {
+	ID       string            `json:"id"`                 // the DB instance identifier: lower case letters, digits and dashes
+	Resource string            `json:"resource,omitempty"` // the DbiResourceId, which outlives a change of ID
+	Engine   string            `json:"engine,omitempty"`   // empty is postgres
+	Cluster  string            `json:"cluster,omitempty"`  // when set, the groups are those of the cluster
+	Subnets  []string          `json:"subnets"`            // of one VPC; the first has the interface that serves
+	Groups   []string          `json:"groups"`             // in force
+	Pending  []string          `json:"pending,omitempty"`  // those that a change under way will bring
+	State    string            `json:"state,omitempty"`    // RDS's status; empty is available
+	Tags     map[string]string `json:"tags,omitempty"`
+	// Interfaces are one in each of Subnets, made up when there are none. Their
+	// groups are those of the database.
+	Interfaces []*Interface `json:"interfaces,omitempty"`
+
+	vpc string
+	due time.Time // when the change under way is done
+}
+
+// LoadBalancer is an application, network or gateway load balancer.
+type LoadBalancer struct {
+	ID      string            `json:"id"` // the end of its ARN, as app/shop/50dc6c495c0c9188; net/ and gwy/ besides
+	Public  bool              `json:"public,omitempty"`
+	Subnets []string          `json:"subnets"`
+	Groups  []string          `json:"groups,omitempty"` // a network one without any can never get any; a gateway one has none
+	Tags    map[string]string `json:"tags,omitempty"`
+	// Interfaces are one in each of Subnets, made up when there are none. Their
+	// groups are those of the load balancer.
+	Interfaces []*Interface `json:"interfaces,omitempty"`
+
+	vpc string
+}
+
 // Interface is a network interface.
 type Interface struct {
 	ID          string            `json:"id"`
@@ -178,6 +214,7 @@ type Interface struct {
 
 	vpc        string
 	instance   *Instance
+	manager    string // the service that it belongs to, as amazon-rds; nobody else changes it
 	device     int
 	was        []string // groups before the last change, for reads that lag
 	changed    time.Time

@@ -123,7 +123,12 @@ var usual = paging{5, 1000, 1000}
 // cut returns one page of items that are sorted by key, and the token of the next page.
 // The token holds the last key, so pages stay whole when items come and go.
 func cut[T any](q *request, all []T, key func(T) string, g paging) ([]T, string, error) {
-	size, given := q.p.num("MaxResults")
+	return cutBy(q, all, key, g, "MaxResults", "NextToken")
+}
+
+// cutBy is cut for a service that has other names for the size of a page and its token.
+func cutBy[T any](q *request, all []T, key func(T) string, g paging, sizeName, tokenName string) ([]T, string, error) {
+	size, given := q.p.num(sizeName)
 	if q.p.root.bad != nil {
 		return nil, "", q.p.root.bad
 	}
@@ -133,13 +138,13 @@ func cut[T any](q *request, all []T, key func(T) string, g paging) ([]T, string,
 	case !given:
 		size = g.implicit
 	case size < g.least || size > g.most:
-		return nil, "", invalid("Value ( %d ) for parameter maxResults is invalid. Expecting a value between %d and %d.", size, g.least, g.most)
+		return nil, "", invalid("Value ( %d ) for parameter %s is invalid. Expecting a value between %d and %d.", size, strings.ToLower(sizeName[:1])+sizeName[1:], g.least, g.most)
 	}
 	start := 0
-	if q.p.has("NextToken") {
-		last, ok := openToken(q, q.p.str("NextToken"))
+	if q.p.has(tokenName) {
+		last, ok := openToken(q, q.p.str(tokenName))
 		if !ok {
-			return nil, "", errf("InvalidNextToken", "The token is invalid or was made by another request")
+			return nil, "", errf("Invalid"+tokenName, "The token is invalid or was made by another request")
 		}
 		start = sort.Search(len(all), func(i int) bool { return key(all[i]) > last })
 	}

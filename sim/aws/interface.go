@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 )
 
 var noInterface = idError("InvalidNetworkInterfaceID.NotFound", "eni", "networkInterface ID")
@@ -24,7 +25,7 @@ func publicTexts(n *Interface) []string {
 }
 
 func (n *Interface) status() string {
-	if n.instance != nil || n.Attachment != "" {
+	if n.instance != nil || n.Attachment != "" || n.manager != "" {
 		return "in-use"
 	}
 	return "available"
@@ -50,7 +51,8 @@ func (q *request) interfaceFilters() filters[*Interface] {
 		"mac-address":                      one(func(n *Interface) string { return n.MAC }),
 		"status":                           one((*Interface).status),
 		"interface-type":                   one(func(*Interface) string { return "interface" }),
-		"requester-managed":                one(func(*Interface) string { return "false" }),
+		"requester-managed":                one(func(n *Interface) string { return strconv.FormatBool(n.manager != "") }),
+		"requester-id":                     one(func(n *Interface) string { return n.manager }),
 		"source-dest-check":                one(func(*Interface) string { return "true" }),
 		"group-id":                         func(n *Interface) []string { return n.Groups },
 		"group-name":                       func(n *Interface) []string { return q.groupNames(n.Groups) },
@@ -146,7 +148,7 @@ func (q *request) interfaceXML(n *Interface, groups []string, tags string) []ele
 		e = append(e, a)
 	}
 	if tags != "" {
-		e = append(e, boolean("requesterManaged", false), tx("availabilityZone", q.zone(n)), tagSet(n.Tags))
+		e = append(e, boolean("requesterManaged", n.manager != ""), opt("requesterId", n.manager), tx("availabilityZone", q.zone(n)), tagSet(n.Tags))
 	}
 	return e
 }
@@ -177,6 +179,9 @@ func modifyInterface(q *request) ([]elem, error) {
 	n := q.s.enis[id]
 	if n == nil {
 		return nil, noInterface(id)
+	}
+	if n.manager != "" {
+		return nil, errf("AuthFailure", "You do not have permission to access the specified resource.")
 	}
 	groups, text := q.p.list("SecurityGroupId"), q.p.kids["Description"]
 	if q.p.bad != nil {

@@ -60,6 +60,12 @@ func (w *world) advance(now time.Time) {
 				}
 				w.wake(i.due)
 			}
+			for _, d := range s.databases {
+				if due := d.due; !due.IsZero() && !now.Before(due) {
+					s.finish(d)
+				}
+				w.wake(d.due)
+			}
 		}
 		for _, id := range sortedKeys(w.peerings) {
 			p := w.peerings[id]

@@ -17,14 +17,17 @@ type Quotas struct {
 	PrefixListUses     int `json:"prefixListUses,omitempty"`     // 5,000 references from security groups to one list
 	PeeringsPerVPC     int `json:"peeringsPerVpc,omitempty"`     // 50; at most 125
 	VPCs               int `json:"vpcs,omitempty"`               // 5
+
+	GroupsPerDatabase     int `json:"groupsPerDatabase,omitempty"`     // 5
+	GroupsPerLoadBalancer int `json:"groupsPerLoadBalancer,omitempty"` // 5
 }
 
-var defaultQuotas = Quotas{5, 60, 2500, 5000, 100, 1000, 5000, 50, 5}
+var defaultQuotas = Quotas{5, 60, 2500, 5000, 100, 1000, 5000, 50, 5, 5, 5}
 
 // fields lists the numbers, so that defaults are filled in one place.
 func (q *Quotas) fields() []*int {
 	return []*int{&q.GroupsPerInterface, &q.RulesPerGroup, &q.Groups, &q.Interfaces, &q.PrefixLists,
-		&q.PrefixListEntries, &q.PrefixListUses, &q.PeeringsPerVPC, &q.VPCs}
+		&q.PrefixListEntries, &q.PrefixListUses, &q.PeeringsPerVPC, &q.VPCs, &q.GroupsPerDatabase, &q.GroupsPerLoadBalancer}
 }
 
 // check refuses what AWS would not grant.
@@ -82,6 +85,15 @@ func bucketOf(action string, p *params) (string, Bucket) {
 		return action + " unfiltered", Bucket{50, 10}
 	}
 	return action, Bucket{100, 20}
+}
+
+// slowBucket is the bucket of a call of RDS or Elastic Load Balancing. AWS does not publish all of
+// them; what it tells of load balancers is of this order.
+func slowBucket(mutates bool) Bucket {
+	if mutates {
+		return Bucket{20, 3}
+	}
+	return Bucket{40, 10}
 }
 
 // level is the state of a bucket.

@@ -16,6 +16,7 @@ func (w *world) newSite(account string, r *Region, now time.Time) (*site, error)
 		siteKey: siteKey{account, r.Name}, disabled: r.Disabled, quotas: r.Quotas,
 		vpcs: map[string]*VPC{}, subnets: map[string]*Subnet{}, groups: map[string]*Group{}, lists: map[string]*PrefixList{},
 		instances: map[string]*Instance{}, enis: map[string]*Interface{}, carriers: map[string]map[string]*Interface{},
+		databases: map[string]*Database{}, balancers: map[string]*LoadBalancer{},
 		addrs: map[vpcAddr]*Interface{}, replays: map[string]replayed{},
 	}
 	if err := r.Quotas.check(); err != nil {
@@ -38,6 +39,10 @@ func (w *world) newSite(account string, r *Region, now time.Time) (*site, error)
 			return each(r.Interfaces, func(n *Interface) error { return w.loadInterface(s, n, nil, 0) })
 		},
 		func() error { return each(r.Instances, func(i *Instance) error { return w.loadInstance(s, i, now) }) },
+		func() error { return each(r.Databases, func(d *Database) error { return w.loadDatabase(s, d, now) }) },
+		func() error {
+			return each(r.LoadBalancers, func(b *LoadBalancer) error { return w.loadBalancer(s, b) })
+		},
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -284,7 +289,7 @@ func (w *world) loadInterface(s *site, n *Interface, i *Instance, device int) er
 	if n.PublicIP.IsValid() && !n.PublicIP.Is4() {
 		return fmt.Errorf("%s: the public address %s is not IPv4", n.ID, n.PublicIP)
 	}
-	if len(n.Groups) == 0 {
+	if len(n.Groups) == 0 && n.manager == "" {
 		n.Groups = []string{s.groupNamed(n.vpc, "default").ID}
 	}
 	if len(n.Groups) > s.limits().GroupsPerInterface {

@@ -6,6 +6,33 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 const pageParams = " Filter MaxResults NextToken"
 
+// service is one of the services that are served.
+type service struct {
+	version    string
+	namespace  string // of its answers
+	operations func() map[string]operation
+}
+
+// services are known by what a signature calls them.
+func services() map[string]service {
+	return map[string]service{
+		"ec2":                  {ec2Version, "http://ec2.amazonaws.com/doc/" + ec2Version + "/", ec2Operations},
+		"sts":                  {stsVersion, "https://sts.amazonaws.com/doc/" + stsVersion + "/", stsOperations},
+		"rds":                  {rdsVersion, "http://rds.amazonaws.com/doc/" + rdsVersion + "/", rdsOperations},
+		"elasticloadbalancing": {elbVersion, "http://elasticloadbalancing.amazonaws.com/doc/" + elbVersion + "/", elbOperations},
+	}
+}
+
+// serviceOf is the service whose API has that version; EC2 when none has.
+func serviceOf(version string) string {
+	for name, s := range services() {
+		if s.version == version {
+			return name
+		}
+	}
+	return "ec2"
+}
+
 // ec2Operations are the actions of EC2 that are served, with the parameters that they understand.
 func ec2Operations() map[string]operation {
 	return map[string]operation{
@@ -55,6 +82,26 @@ func ec2Operations() map[string]operation {
 		"CreateManagedPrefixList":     {"PrefixListName! MaxEntries! AddressFamily! Entry TagSpecification ClientToken", true, createList},
 		"ModifyManagedPrefixList":     {"PrefixListId! CurrentVersion PrefixListName AddEntry RemoveEntry MaxEntries", true, modifyList},
 		"DeleteManagedPrefixList":     {"PrefixListId!", true, deleteList},
+	}
+}
+
+func rdsOperations() map[string]operation {
+	return map[string]operation{
+		"DescribeDBInstances":    {"DBInstanceIdentifier Filters MaxRecords Marker", false, describeDatabases},
+		"ModifyDBInstance":       {"DBInstanceIdentifier! VpcSecurityGroupIds! ApplyImmediately", true, modifyDatabase},
+		"ListTagsForResource":    {"ResourceName!", false, listDatabaseTags},
+		"AddTagsToResource":      {"ResourceName! Tags!", true, addDatabaseTags},
+		"RemoveTagsFromResource": {"ResourceName! TagKeys!", true, removeDatabaseTags},
+	}
+}
+
+func elbOperations() map[string]operation {
+	return map[string]operation{
+		"DescribeLoadBalancers": {"LoadBalancerArns Names PageSize Marker", false, describeBalancers},
+		"SetSecurityGroups":     {"LoadBalancerArn! SecurityGroups!", true, setBalancerGroups},
+		"DescribeTags":          {"ResourceArns!", false, describeBalancerTags},
+		"AddTags":               {"ResourceArns! Tags!", true, addBalancerTags},
+		"RemoveTags":            {"ResourceArns! TagKeys!", true, removeBalancerTags},
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Flow is the first packet of a connection.
 type Flow struct {
-	From string `json:"from"` // an instance (its first interface), an interface, or an address
+	From string `json:"from"` // an instance, database or load balancer (its first interface), an interface, or an address
 	To   string `json:"to"`   // the same
 	// Protocol is tcp, udp, icmp, icmpv6, sctp, or a number; icmp becomes icmpv6 between IPv6 addresses.
 	Protocol string `json:"protocol"`
@@ -173,6 +173,9 @@ func (w *world) locate(name string) (end, error) {
 		if n := s.enis[name]; n != nil {
 			return end{site: s, eni: n}, nil
 		}
+		if ns := s.serviceInterfaces(name); len(ns) > 0 {
+			return end{site: s, eni: ns[0]}, nil
+		}
 		if i := s.instances[name]; i != nil {
 			if n := i.primary(); n != nil {
 				return end{site: s, eni: n}, nil
@@ -180,7 +183,7 @@ func (w *world) locate(name string) (end, error) {
 			return end{}, fmt.Errorf("%s has ended", name)
 		}
 	}
-	return end{}, fmt.Errorf("%q is no instance, interface or address", name)
+	return end{}, fmt.Errorf("%q is no instance, service, interface or address", name)
 }
 
 // near finds the interface behind the address of e, as seen from o: in its VPC, in one that is
@@ -350,6 +353,9 @@ type packet struct {
 // judge asks the groups of an interface in the order in which they are attached.
 func (w *world) judge(e end, egress bool, pk packet) Side {
 	side := Side{Result: Denied, Interface: e.eni.ID, Groups: slices.Clone(e.eni.Groups)}
+	if len(e.eni.Groups) == 0 {
+		side.Result = Allowed // a load balancer without groups: nothing guards it
+	}
 	for _, id := range e.eni.Groups {
 		g := e.site.groups[id]
 		for _, r := range g.Rules {

@@ -35,6 +35,8 @@ type site struct {
 	lists     map[string]*PrefixList
 	instances map[string]*Instance
 	enis      map[string]*Interface
+	databases map[string]*Database
+	balancers map[string]*LoadBalancer
 	carriers  map[string]map[string]*Interface // interfaces by group id
 	addrs     map[vpcAddr]*Interface           // interfaces by private and IPv6 address
 	replays   map[string]replayed              // by action and client token
@@ -124,9 +126,10 @@ func (w *world) estate() Estate {
 				Name: s.region, Disabled: s.disabled, Quotas: s.quotas,
 				VPCs: sortedValues(s.vpcs), Subnets: sortedValues(s.subnets), Groups: sortedValues(s.groups),
 				PrefixLists: sortedValues(s.lists), Instances: sortedValues(s.instances),
+				Databases: sortedValues(s.databases), LoadBalancers: sortedValues(s.balancers),
 			}
 			for _, n := range sortedValues(s.enis) {
-				if n.instance == nil {
+				if n.instance == nil && n.manager == "" {
 					r.Interfaces = append(r.Interfaces, n)
 				}
 			}

@@ -45,6 +45,15 @@ func items[T any](name string, vs []T, f func(T) []elem) elem {
 	return e
 }
 
+// named makes a list with one element of that name for every value.
+func named[T any](name, each string, vs []T, f func(T) []elem) elem {
+	e := elem{name: name}
+	for _, v := range vs {
+		e.kids = append(e.kids, elem{name: each, kids: f(v)})
+	}
+	return e
+}
+
 // tagSet is the list of tags, absent when there are none, as EC2 does.
 func tagSet(tags map[string]string) elem {
 	if len(tags) == 0 {
@@ -69,6 +78,8 @@ func (e elem) write(b *bytes.Buffer) {
 const (
 	ec2Version = "2016-11-15"
 	stsVersion = "2011-06-15"
+	rdsVersion = "2014-10-31"
+	elbVersion = "2015-12-01"
 )
 
 // render writes a whole answer of a service.
@@ -77,15 +88,15 @@ func render(service, action, requestID string, body []elem, fail *apiError) []by
 	b.WriteString(xml.Header)
 	id := tx("requestId", requestID)
 	switch {
-	case fail != nil && service == "sts":
-		open(&b, "ErrorResponse", "https://sts.amazonaws.com/doc/"+stsVersion+"/")
+	case fail != nil && service != "ec2":
+		open(&b, "ErrorResponse", services()[service].namespace)
 		el("Error", tx("Type", "Sender"), tx("Code", fail.code), tx("Message", fail.message)).write(&b)
 		tx("RequestId", requestID).write(&b)
 		b.WriteString("</ErrorResponse>")
 	case fail != nil:
 		el("Response", el("Errors", el("Error", tx("Code", fail.code), tx("Message", fail.message))), tx("RequestID", requestID)).write(&b)
-	case service == "sts":
-		open(&b, action+"Response", "https://sts.amazonaws.com/doc/"+stsVersion+"/")
+	case service != "ec2":
+		open(&b, action+"Response", services()[service].namespace)
 		el(action+"Result", body...).write(&b)
 		el("ResponseMetadata", tx("RequestId", requestID)).write(&b)
 		b.WriteString("</" + action + "Response>")
