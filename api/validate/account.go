@@ -49,10 +49,41 @@ func (v *validator) awsConfig(path *field.Path, in *cloudv1alpha1.AWSConfig) {
 			v.invalid(path.Child("region").Index(i), r, "is not a region such as us-west-2 or us-gov-east-1")
 		}
 	}
+	if in.Quotas != nil {
+		v.awsQuotas(path.Child("quotas"), in.Quotas)
+	}
 	if data, ok := v.secret(path.Child("secretRef"), in.SecretRef); ok {
 		if _, err := cloudv1alpha1.ParseAWSCredentials(data); err != nil {
 			v.secretProblem(path.Child("secretRef"), in.SecretRef, err)
 		}
+	}
+}
+
+func (v *validator) awsQuotas(path *field.Path, in *cloudv1alpha1.AWSQuotas) {
+	for _, x := range []struct {
+		name        string
+		value       *int32
+		least, most int32
+	}{
+		{"rulesPerSecurityGroup", in.RulesPerSecurityGroup, 1, 1000},
+		{"securityGroupsPerInterface", in.SecurityGroupsPerInterface, 1, 16},
+		{"securityGroupsPerRegion", in.SecurityGroupsPerRegion, 1, 100000},
+		{"prefixListsPerRegion", in.PrefixListsPerRegion, 0, 10000},
+		{"entriesPerPrefixList", in.EntriesPerPrefixList, 1, 1000},
+	} {
+		if n := x.value; n != nil && (*n < x.least || *n > x.most) {
+			v.invalid(path.Child(x.name), *n, "want %d to %d", x.least, x.most)
+		}
+	}
+	rules, groups := int64(cloudv1alpha1.DefaultRulesPerSecurityGroup), int64(cloudv1alpha1.DefaultSecurityGroupsPerInterface)
+	if in.RulesPerSecurityGroup != nil {
+		rules = int64(*in.RulesPerSecurityGroup)
+	}
+	if in.SecurityGroupsPerInterface != nil {
+		groups = int64(*in.SecurityGroupsPerInterface)
+	}
+	if rules*groups > cloudv1alpha1.MaxRulesPerInterface {
+		v.invalid(path, fmt.Sprintf("%d rules x %d groups", rules, groups), "rulesPerSecurityGroup times securityGroupsPerInterface: want at most %d", cloudv1alpha1.MaxRulesPerInterface)
 	}
 }
 

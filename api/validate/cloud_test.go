@@ -56,6 +56,11 @@ func TestAccounts(t *testing.T) {
 			"spec.awsConfig.region[1] spec.awsConfig.region[2] spec.awsConfig.region[3] spec.awsConfig.region[4]"},
 		{`{awsConfig: {region: [us-west-2], endpoint: "http://localhost:4566", stsEndpoint: "https://sts", ` + secret("aws") + `}}`, ""},
 		{`{awsConfig: {region: [us-west-2], endpoint: "localhost:4566", stsEndpoint: "ftp://x", ` + secret("aws") + `}}`, "spec.awsConfig.endpoint spec.awsConfig.stsEndpoint"},
+		{`{awsConfig: {region: [us-west-2], quotas: {}, ` + secret("aws") + `}}`, ""},
+		{`{awsConfig: {region: [us-west-2], quotas: {rulesPerSecurityGroup: 200, securityGroupsPerInterface: 5, securityGroupsPerRegion: 10000, prefixListsPerRegion: 0, entriesPerPrefixList: 1000}, ` + secret("aws") + `}}`, ""},
+		{`{awsConfig: {region: [us-west-2], quotas: {rulesPerSecurityGroup: 201}, ` + secret("aws") + `}}`, "spec.awsConfig.quotas"}, // with the default of 5 groups
+		{`{awsConfig: {region: [us-west-2], quotas: {rulesPerSecurityGroup: 0, securityGroupsPerInterface: 17, securityGroupsPerRegion: 0, prefixListsPerRegion: -1, entriesPerPrefixList: 1001}, ` + secret("aws") + `}}`,
+			"spec.awsConfig.quotas.rulesPerSecurityGroup spec.awsConfig.quotas.securityGroupsPerInterface spec.awsConfig.quotas.securityGroupsPerRegion spec.awsConfig.quotas.prefixListsPerRegion spec.awsConfig.quotas.entriesPerPrefixList"},
 		{`{azureConfig: {region: [westus2, "West US 2"], ` + secret("azure") + `}}`, ""},
 		{`{azureConfig: {region: [" "], ` + secret("azure") + `}}`, "spec.azureConfig.region[0]"},
 		{`{azureConfig: {region: [], ` + secret("blank") + `}}`, "spec.azureConfig.region spec.azureConfig.secretRef"},

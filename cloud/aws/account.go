@@ -142,6 +142,9 @@ func (c Config) check() error {
 	if c.TakeOver != "" && !prefixRE.MatchString(c.TakeOver) {
 		return fmt.Errorf("prefix %q to take over: want 1 to 64 letters, digits, dots, dashes and underscores", c.TakeOver)
 	}
+	if err := c.Quotas.check(); err != nil {
+		return err
+	}
 	for _, r := range c.Regions {
 		if !regionRE.MatchString(r) {
 			return fmt.Errorf("region %q: not the name of a region", r)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -19,12 +20,31 @@ import (
 // Quotas are the limits of an account in a region. A zero field has EC2's default.
 type Quotas struct {
 	RulesPerGroup   int // 60, in each direction and each family
-	GroupsPerNIC    int // 5
-	GroupsPerRegion int // 2,500, of which every VPC may use all
+	GroupsPerNIC    int // 5; times RulesPerGroup at most 1,000
+	GroupsPerRegion int // 2,500, over all VPCs and whoever made them
+	PrefixLists     int // 100 in the region, whoever made them; less than 0 means that none is made
+	EntriesPerList  int // 1,000
 }
 
 func (q Quotas) orDefaults() Quotas {
-	return Quotas{cmp.Or(q.RulesPerGroup, 60), cmp.Or(q.GroupsPerNIC, 5), cmp.Or(q.GroupsPerRegion, 2500)}
+	return Quotas{
+		cmp.Or(q.RulesPerGroup, 60), cmp.Or(q.GroupsPerNIC, 5), cmp.Or(q.GroupsPerRegion, 2500),
+		cmp.Or(q.PrefixLists, 100), cmp.Or(q.EntriesPerList, 1000),
+	}
+}
+
+// check refuses what EC2 would not grant.
+func (q Quotas) check() error {
+	d := q.orDefaults()
+	switch {
+	case d.RulesPerGroup < 1, d.GroupsPerNIC < 1, d.GroupsPerRegion < 1, d.EntriesPerList < 1:
+		return errors.New("quotas: a limit below 1")
+	case d.GroupsPerNIC > 16:
+		return fmt.Errorf("quotas: %d groups for an interface, of at most 16", d.GroupsPerNIC)
+	case d.RulesPerGroup*d.GroupsPerNIC > 1000:
+		return fmt.Errorf("quotas: %d rules in each of %d groups of an interface; EC2 gives it 1,000 rules at most", d.RulesPerGroup, d.GroupsPerNIC)
+	}
+	return nil
 }
 
 // Place is what lowering knows of a VPC. The zero value knows nothing, and is

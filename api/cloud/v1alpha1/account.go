@@ -93,7 +93,60 @@ type AWSConfig struct {
 	// and runs no more. Absent, they are another's.
 	// +optional
 	TakeOver *NepheTakeOver `json:"takeOver,omitempty"`
+
+	// Quotas are what the account may use of EC2's limits, in each region. What is
+	// absent is EC2's default.
+	// +optional
+	Quotas *AWSQuotas `json:"quotas,omitempty"`
 }
+
+// AWSQuotas are limits of EC2 for one account and region. A limit that is higher
+// than EC2's own lets EC2 refuse what is written.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.rulesPerSecurityGroup) ? self.rulesPerSecurityGroup : 60) * (has(self.securityGroupsPerInterface) ? self.securityGroupsPerInterface : 5) <= 1000",message="rulesPerSecurityGroup times securityGroupsPerInterface must not exceed 1000"
+type AWSQuotas struct {
+	// RulesPerSecurityGroup is how many rules a group may have, in each direction
+	// and each IP family; absent means 60.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	RulesPerSecurityGroup *int32 `json:"rulesPerSecurityGroup,omitempty"`
+
+	// SecurityGroupsPerInterface is how many groups an interface may have; absent
+	// means 5.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=16
+	SecurityGroupsPerInterface *int32 `json:"securityGroupsPerInterface,omitempty"`
+
+	// SecurityGroupsPerRegion is how many groups all VPCs of a region may have,
+	// whoever made them; absent means 2500.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	SecurityGroupsPerRegion *int32 `json:"securityGroupsPerRegion,omitempty"`
+
+	// PrefixListsPerRegion is how many managed prefix lists a region may have,
+	// whoever made them; 0 means that none is made, absent means 100.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	PrefixListsPerRegion *int32 `json:"prefixListsPerRegion,omitempty"`
+
+	// EntriesPerPrefixList is how many entries a list may have; absent means 1000.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	EntriesPerPrefixList *int32 `json:"entriesPerPrefixList,omitempty"`
+}
+
+// EC2's own limits, which stand for what AWSQuotas leaves out.
+const (
+	DefaultRulesPerSecurityGroup      = 60
+	DefaultSecurityGroupsPerInterface = 5
+	// MaxRulesPerInterface bounds the rules of a group times the groups of an interface.
+	MaxRulesPerInterface = 1000
+)
 
 // NepheTakeOver names what a Nephe has made in a cloud.
 type NepheTakeOver struct {

@@ -41,6 +41,7 @@ func Factories(cluster string, o Options) map[string]controller.Factory {
 			}
 			config := aws.Config{
 				Credentials: credentials, Regions: regions, Cluster: owner(cluster, a.Namespace, a.Name), Endpoint: c.Endpoint, STSEndpoint: c.STSEndpoint,
+				Quotas: awsQuotas(c.Quotas),
 			}
 			if c.TakeOver != nil {
 				config.TakeOver = cmp.Or(c.TakeOver.CloudResourcePrefix, cloudv1alpha1.DefaultNephePrefix)
@@ -48,6 +49,28 @@ func Factories(cluster string, o Options) map[string]controller.Factory {
 			return aws.NewAccount(ctx, config, o.AWS)
 		},
 	}
+}
+
+// awsQuotas returns the driver's form of an account's quotas, of which an absent
+// field is EC2's default.
+func awsQuotas(q *cloudv1alpha1.AWSQuotas) aws.Quotas {
+	if q == nil {
+		return aws.Quotas{}
+	}
+	n := func(v *int32) int {
+		if v == nil {
+			return 0
+		}
+		return int(*v)
+	}
+	out := aws.Quotas{
+		RulesPerGroup: n(q.RulesPerSecurityGroup), GroupsPerNIC: n(q.SecurityGroupsPerInterface), GroupsPerRegion: n(q.SecurityGroupsPerRegion),
+		PrefixLists: n(q.PrefixListsPerRegion), EntriesPerList: n(q.EntriesPerPrefixList),
+	}
+	if q.PrefixListsPerRegion != nil && out.PrefixLists == 0 {
+		out.PrefixLists = -1 // the driver's word for none at all
+	}
+	return out
 }
 
 // owner is the mark of what belongs to one account object of a cluster: a
