@@ -39,5 +39,6 @@ func order(a, b policy.Refusal) int {
 		cmp.Compare(a.Message, b.Message),
 		cmp.Compare(a.Limit, b.Limit),
 		cmp.Compare(a.Need, b.Need),
+		slices.CompareFunc(a.Costs, b.Costs, policy.RuleCost.Compare),
 	)
 }

@@ -116,6 +116,21 @@ type Refusal struct {
 	Message   string // says what, and what would fit
 	Limit     int    // of a quota; 0 otherwise
 	Need      int    // what would be needed of it
+	// Costs are the rules that need most of the quota, at most three, costliest
+	// first: where there is most to gain.
+	Costs []RuleCost
+}
+
+// RuleCost is what one rule needs of a quota when it is written alone.
+type RuleCost struct {
+	Rule   string // Key of the TargetRule
+	Policy string // ID
+	Need   int
+}
+
+// Compare orders costs: costliest first, then by Key.
+func (c RuleCost) Compare(o RuleCost) int {
+	return cmp.Or(cmp.Compare(o.Need, c.Need), cmp.Compare(c.Rule, o.Rule), cmp.Compare(c.Policy, o.Policy))
 }
 
 // RefusalReason is a word for machines.

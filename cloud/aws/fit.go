@@ -142,6 +142,7 @@ func (l *lowering) overQuota(c *class, d policy.Direction, rules []Rule, room in
 		text = fmt.Sprintf("%v needs %d rules or more", d, need)
 	}
 	text += fmt.Sprintf(" and %d fit", limit)
+	costs := l.costs(c, d, need)
 	var out []policy.Refusal
 	for _, key := range c.keys(d) {
 		r := l.f.Rule(key)
@@ -152,9 +153,68 @@ func (l *lowering) overQuota(c *class, d policy.Direction, rules []Rule, room in
 		if !without[key] {
 			what = "what no rule decides is dropped, since all but what the rules drop cannot be written"
 		}
-		out = append(out, policy.Refusal{Policy: r.Policy, Rule: key, Reason: policy.RefusedQuota, Message: text + ": " + what, Limit: limit, Need: need})
+		out = append(out, policy.Refusal{Policy: r.Policy, Rule: key, Reason: policy.RefusedQuota, Message: text + ": " + what, Limit: limit, Need: need, Costs: costs})
 	}
 	return out
+}
+
+const (
+	maxCosts  = 3  // that are told
+	maxPriced = 50 // rules other than Allows whose cost is looked for: each takes a whole lowering
+)
+
+// costs returns the rules of a direction of a class that need most. An Allow is
+// priced alone; what else decides, such as a Drop that cuts prefixes in pieces, by
+// how much less is needed without it.
+func (l *lowering) costs(c *class, d policy.Direction, need int) []policy.RuleCost {
+	var out []policy.RuleCost
+	keys := c.keys(d)
+	slices.Sort(keys)
+	priced := 0
+	for _, key := range slices.Compact(keys) {
+		r := l.f.Rule(key)
+		if r == nil {
+			continue
+		}
+		n := 0
+		if r.Action == policy.Allow {
+			n = l.price(c, d, func(k string) bool { return k != key }, true)
+		} else if priced++; priced <= maxPriced {
+			n = need - l.price(c, d, func(k string) bool { return k == key }, false)
+		}
+		if n > 0 {
+			out = append(out, policy.RuleCost{Rule: key, Policy: r.Policy, Need: n})
+		}
+	}
+	slices.SortFunc(out, policy.RuleCost.Compare)
+	return slices.Clip(out[:min(len(out), maxCosts)])
+}
+
+// price returns how many rules a direction of a class needs without some of the
+// policies' rules; denies: what none of them decides is dropped.
+func (l *lowering) price(c *class, d policy.Direction, without func(string) bool, denies bool) int {
+	var allowed flat.Allowed
+	n := 0
+	for _, p := range c.parts {
+		in := p.in
+		if d == policy.Egress {
+			in = p.out
+		}
+		in.Rules = slices.DeleteFunc(slices.Clone(in.Rules), without)
+		in.Denies = in.Denies || denies
+		if len(in.Rules) == 0 && in.Denies { // a workload that the rule does not apply to
+			continue
+		}
+		one, _ := l.f.Flatten(in)
+		if n++; n == 1 {
+			allowed = one
+		} else {
+			allowed = allowed.Intersect(one)
+		}
+	}
+	rules, _ := write(allowed, l.members)
+	v4, v6 := weight(rules)
+	return max(v4, v6)
 }
 
 // lostProtocols refuses, in the name of the rules that are to blame, the

@@ -369,5 +369,14 @@ func refusalText(r policy.Refusal) string {
 	if r.Limit > 0 {
 		text += fmt.Sprintf(" (needs %d of %d)", r.Need, r.Limit)
 	}
-	return text + " on " + r.Target
+	text += " on " + r.Target
+	for i, c := range r.Costs {
+		if i == 0 {
+			text += "; most is needed by "
+		} else {
+			text += ", "
+		}
+		text += fmt.Sprintf("%s (%d)", c.Rule, c.Need)
+	}
+	return text
 }
