@@ -146,3 +146,29 @@ func namesOf(e sim.Estate) map[string]string {
 	}
 	return out
 }
+
+// wide gives the VMs of a network that have no groups of their own one of a user's that
+// lets everything in and out, so that policies alone decide. The default group knows its
+// members only, and VMs that are under a policy are none.
+func wide(n network) network {
+	rule := func(egress bool, cidr string) *sim.Rule {
+		return &sim.Rule{Egress: egress, Protocol: "-1", From: -1, To: -1, CIDR: netip.MustParsePrefix(cidr)}
+	}
+	id := "sg-wide" + n.id[len("vpc-"):]
+	n.groups = append(n.groups, &sim.Group{ID: id, VPC: n.id, Name: "wide", Rules: []*sim.Rule{
+		rule(false, "0.0.0.0/0"), rule(true, "0.0.0.0/0"), rule(false, "::/0"), rule(true, "::/0"),
+	}})
+	n.vms = slices.Clone(n.vms)
+	for i := range n.vms {
+		if n.vms[i].groups == nil {
+			n.vms[i].groups = []string{id}
+		}
+		n.vms[i].more = slices.Clone(n.vms[i].more)
+		for k, groups := range n.vms[i].more {
+			if groups == nil {
+				n.vms[i].more[k] = []string{id}
+			}
+		}
+	}
+	return n
+}

@@ -303,3 +303,34 @@ func (w *world) events(object string) []string {
 	}
 	return slices.Sorted(maps.Keys(out))
 }
+
+// byRole and byLabel select VMs, as an item of appliedTo, from or to.
+func byRole(role string) string { return byLabel("tag-Role", role) }
+
+func byLabel(label, value string) string {
+	return fmt.Sprintf("{externalEntitySelector: {matchLabels: {nephe.antrea.io/%s: %s}}}", label, value)
+}
+
+// allow is a rule that allows TCP ports, or all without any; from and to may be empty.
+func allow(direction, peers string, ports ...int) string {
+	key := map[string]string{"ingress": "from", "egress": "to"}[direction]
+	text := "{action: Allow"
+	if peers != "" {
+		text += ", " + key + ": [" + peers + "]"
+	}
+	for i, p := range ports {
+		if i == 0 {
+			text += ", ports: ["
+		}
+		text += fmt.Sprintf("{protocol: TCP, port: %d}, ", p)
+	}
+	if len(ports) > 0 {
+		text += "]"
+	}
+	return text + "}"
+}
+
+// onRole is the spec of a policy for VMs of a role with rules of one direction.
+func onRole(role, direction string, rules ...string) string {
+	return fmt.Sprintf("appliedTo: [%s]\n%s: [%s]", byRole(role), direction, strings.Join(rules, ", "))
+}
