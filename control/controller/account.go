@@ -47,6 +47,7 @@ type account struct {
 	assignedVersion uint64 // the version that it is made of
 	settled         bool   // since the start, all of it has been tried once
 	gone            bool   // its VMs and targets are dropped; only its object is left
+	finalized       bool   // its object waits for what is written in its cloud
 }
 
 // reconcileAccount brings everything about one account up to date with its
@@ -69,6 +70,9 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 	}
 	if cpa.DeletionTimestamp != nil {
 		a.deleting = true
+		if !c.leads() {
+			return nil // its leader cleans up
+		}
 		return c.deleteAccount(ctx, a, cpa)
 	}
 	err := c.connect(ctx, a, cpa, ref)
@@ -77,10 +81,11 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 	}
 	c.setSelectors(a)
 	c.setRegions(ctx, a, cpa)
-	if a.hasNetworks() { // from now on there may be something to undo
+	if a.hasNetworks() && c.leads() { // from now on there may be something to undo
 		if err := c.addFinalizer(ctx, cpa); err != nil {
 			return err
 		}
+		c.finalized(a)
 	}
 	c.assignVMs(ctx, a)
 	c.runtime.poke()

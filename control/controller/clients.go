@@ -16,6 +16,7 @@ import (
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/control/leader"
 )
 
 // fieldManager is the name that our fields of other objects carry.
@@ -28,9 +29,13 @@ type clients struct {
 	accounts rest.Interface // crd.cloud.antrea.io/v1alpha1
 	entities rest.Interface // crd.antrea.io/v1alpha2
 	policies rest.Interface // crd.antrea.io/v1beta1
+	// tags writes to crd.antrea.io/v1alpha2 what users ask for, whoever leads.
+	tags rest.Interface
 }
 
-func newClients(config *rest.Config) (*clients, error) {
+// newClients returns clients of the API server that config reaches; all but one
+// write only while the office is held.
+func newClients(config *rest.Config, office *leader.Office) (*clients, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, cloudv1alpha1.AddToScheme, antreav1alpha2.AddToScheme, antreav1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -38,7 +43,11 @@ func newClients(config *rest.Config) (*clients, error) {
 		}
 	}
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
-	client := func(path string, gv schema.GroupVersion) (rest.Interface, error) {
+	guarded := rest.CopyConfig(config)
+	if office != nil {
+		guarded.Wrap(office.Guard)
+	}
+	client := func(config *rest.Config, path string, gv schema.GroupVersion) (rest.Interface, error) {
 		c := rest.CopyConfig(config)
 		c.APIPath, c.GroupVersion, c.NegotiatedSerializer = path, &gv, codecs
 		c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
@@ -49,16 +58,18 @@ func newClients(config *rest.Config) (*clients, error) {
 	}
 	var out clients
 	for _, x := range []struct {
-		to   *rest.Interface
-		path string
-		gv   schema.GroupVersion
+		to     *rest.Interface
+		config *rest.Config
+		path   string
+		gv     schema.GroupVersion
 	}{
-		{&out.core, "/api", corev1.SchemeGroupVersion},
-		{&out.accounts, "/apis", cloudv1alpha1.GroupVersion},
-		{&out.entities, "/apis", antreav1alpha2.GroupVersion},
-		{&out.policies, "/apis", antreav1beta1.GroupVersion},
+		{&out.core, guarded, "/api", corev1.SchemeGroupVersion},
+		{&out.accounts, guarded, "/apis", cloudv1alpha1.GroupVersion},
+		{&out.entities, guarded, "/apis", antreav1alpha2.GroupVersion},
+		{&out.policies, guarded, "/apis", antreav1beta1.GroupVersion},
+		{&out.tags, config, "/apis", antreav1alpha2.GroupVersion},
 	} {
-		c, err := client(x.path, x.gv)
+		c, err := client(x.config, x.path, x.gv)
 		if err != nil {
 			return nil, fmt.Errorf("client of %v: %w", x.gv, err)
 		}

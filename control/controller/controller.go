@@ -19,6 +19,7 @@ import (
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/cloud"
 	"isobar.dev/compile"
+	"isobar.dev/control/leader"
 	"isobar.dev/policy"
 	"isobar.dev/source/kube"
 )
@@ -51,7 +52,11 @@ type Options struct {
 	// apply wherever they are; the status of one that is elsewhere is written only
 	// while it concerns these accounts.
 	Namespaces []string
-	Log        *slog.Logger // nil means slog.Default()
+	// Office says when the Controller may write; nil means always. Meanwhile it
+	// reads and compares all the same, so that what it shows is true and it can
+	// take over at once.
+	Office *leader.Office
+	Log    *slog.Logger // nil means slog.Default()
 }
 
 func (o Options) withDefaults() Options {
@@ -114,7 +119,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		entityErrs: map[types.NamespacedName]string{}, notices: map[string]*kube.Notice{}, told: map[string]map[complaint]bool{},
 	}
 	var err error
-	if c.clients, err = newClients(config); err != nil {
+	if c.clients, err = newClients(config, c.o.Office); err != nil {
 		return nil, err
 	}
 	if c.core, err = kubernetes.NewForConfig(config); err != nil {
@@ -135,7 +140,8 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.mirrors()
 	c.syncer = &syncer{
 		every: c.o.Every, timeout: c.o.SyncTimeout, slots: make(chan struct{}, c.o.Parallel),
-		log: c.o.Log, stats: &c.stats, enforcer: c.enforcer, scrubbed: c.scrubbed, changed: c.targetChanged,
+		log: c.o.Log, stats: &c.stats, enforcer: c.enforcer, mayWrite: c.mayWrite, scrubbed: c.scrubbed, changed: c.targetChanged,
+		office: c.o.Office,
 	}
 	return c, nil
 }
@@ -152,6 +158,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.loops.Go(func() { m.mirror.run(ctx) })
 	}
 	c.loops.Go(func() { c.runPolicies(ctx) })
+	c.loops.Go(func() { c.runOffice(ctx) })
 	if c.wait(ctx, c.accountMirror.synced, c.selectorMirror.synced, c.entityMirror.synced) {
 		c.accountQueue.start(ctx, &c.loops, 4, c.report)
 		c.selectorQueue.start(ctx, &c.loops, 2, c.report)
@@ -177,7 +184,7 @@ func (c *Controller) wait(ctx context.Context, all ...<-chan struct{}) bool {
 
 // report logs what a queue could not do. It will be tried again.
 func (c *Controller) report(ctx context.Context, queue, key string, err error) {
-	if errors.Is(err, context.Canceled) || apierrors.IsConflict(err) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, leader.ErrFollower) || apierrors.IsConflict(err) {
 		return
 	}
 	c.o.Log.LogAttrs(ctx, slog.LevelWarn, "will try again", slog.String("queue", queue), slog.String("key", key), slog.String("error", errText(err)))

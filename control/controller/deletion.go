@@ -21,6 +21,21 @@ func (c *Controller) addFinalizer(ctx context.Context, cpa *cloudv1alpha1.CloudP
 	return c.setFinalizers(ctx, cpa, append(slices.Clone(cpa.Finalizers), finalizer))
 }
 
+// finalized notes that the account's object waits for its clean-up: from then on
+// its cloud may be written to.
+func (c *Controller) finalized(a *account) {
+	a.mu.Lock()
+	was := a.finalized
+	a.finalized = true
+	a.mu.Unlock()
+	if was {
+		return
+	}
+	for _, t := range c.targetsOf(a.key) {
+		t.poke()
+	}
+}
+
 func (c *Controller) setFinalizers(ctx context.Context, cpa *cloudv1alpha1.CloudProviderAccount, finalizers []string) error {
 	c.stats.StatusWrites.Add(1)
 	err := patch(ctx, c.clients.accounts, accountsResource, keyOf(cpa), map[string]any{
@@ -38,6 +53,7 @@ func (c *Controller) deleteAccount(ctx context.Context, a *account, cpa *cloudv1
 	if !slices.Contains(cpa.Finalizers, finalizer) {
 		return nil
 	}
+	c.finalized(a)
 	if cpa.Spec.DeletionPolicy != cloudv1alpha1.DeletionOrphan && !a.isGone() {
 		if done, err := c.restore(ctx, a, cpa); !done {
 			return err

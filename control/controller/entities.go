@@ -17,6 +17,9 @@ const entitiesResource = "externalentities"
 
 // reconcileEntity makes one ExternalEntity be what its VM says, or not be.
 func (c *Controller) reconcileEntity(ctx context.Context, key types.NamespacedName) error {
+	if !c.leads() {
+		return nil
+	}
 	c.mu.Lock()
 	i, _ := c.imports.Get(workloadID(key))
 	c.mu.Unlock()

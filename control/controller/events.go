@@ -57,7 +57,7 @@ func (c *Controller) event(o object, kind, reason, message string) {
 }
 
 func (c *Controller) eventOn(ref *corev1.ObjectReference, kind, reason, message string) {
-	if r := c.events.Load(); r != nil {
+	if r := c.events.Load(); r != nil && c.leads() {
 		r.Event(ref, kind, reason, bounded(message))
 	}
 }

@@ -23,6 +23,7 @@ type fakeCloud struct {
 	mu       sync.Mutex
 	key      string // the access key that is right
 	latency  time.Duration
+	slow     time.Duration                // the latency of a write, besides
 	networks map[string][]cloud.Network   // by region
 	vms      map[string][]cloud.VM        // by region
 	down     map[string]error             // by region: all calls fail
@@ -212,6 +213,14 @@ func (d *fakeDriver) Apply(ctx context.Context, changes []plan.Change[string]) e
 	f := d.account.cloud
 	var errs []error
 	for _, c := range changes {
+		f.mu.Lock()
+		slow := f.slow
+		f.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(slow):
+		}
 		err := d.account.call(ctx, d.region)
 		f.mu.Lock()
 		if err == nil {

@@ -413,7 +413,7 @@ func loopOf(t *testing.T, s *stub) *target {
 	l := &target{name: "t", wake: make(chan struct{}, 1), done: make(chan struct{})}
 	loop := &syncer{
 		every: 5 * time.Minute, timeout: time.Minute, slots: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler), stats: &counters{},
-		enforcer: func(*target) (cloud.Enforcer, error) { return s, nil },
+		enforcer: func(*target) (cloud.Enforcer, error) { return s, nil }, mayWrite: func(*target) bool { return true },
 		scrubbed: func(_ *target, err error) error { return err }, changed: func(*target, map[string]struct{}) {},
 	}
 	go loop.run(ctx, l)

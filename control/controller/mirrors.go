@@ -83,6 +83,11 @@ func (c *Controller) onRecovery(err error) {
 		return
 	}
 	c.o.Log.Info("the API server answers again")
+	c.lookAgain()
+}
+
+// lookAgain has everything looked at that may have to be written to.
+func (c *Controller) lookAgain() {
 	for _, key := range c.accountMirror.keys() {
 		c.accountQueue.add(key)
 	}

@@ -119,6 +119,9 @@ func policyOf(o kube.Object) string {
 // reconcilePolicy writes how far the clouds enforce a policy, if they have to do
 // with it, and tells of what they refuse.
 func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
+	if !c.leads() {
+		return nil
+	}
 	p, ok := c.World().Policies.Get(id)
 	if !ok {
 		c.tell(nil, id, nil)

@@ -50,6 +50,9 @@ func (a *account) text(err error) string {
 // writeAccountStatus says how the account fares; connectErr is why it has no
 // client, if it has none.
 func (c *Controller) writeAccountStatus(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount, connectErr error) error {
+	if !c.leads() {
+		return nil
+	}
 	connected := metav1.Condition{Type: conditionConnected, Status: metav1.ConditionTrue, Reason: "Connected", Message: "the credentials are usable"}
 	if connectErr != nil {
 		connected.Status, connected.Reason, connected.Message = metav1.ConditionFalse, reasonOf(connectErr, "Invalid"), a.text(connectErr)
@@ -240,7 +243,7 @@ func (c *Controller) conditionEvent(o object, before []metav1.Condition, now met
 // its account.
 func (c *Controller) reconcileSelector(ctx context.Context, key types.NamespacedName) error {
 	ces, ok := c.selectorMirror.get(key)
-	if !ok {
+	if !ok || !c.leads() {
 		return nil
 	}
 	next := ces.Status.DeepCopy()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"isobar.dev/cloud"
+	"isobar.dev/control/leader"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 )
@@ -46,6 +47,7 @@ type target struct {
 	lastGood time.Time
 	lastTry  time.Time // end of the last try
 	busy     time.Time // since when a call is under way; zero when none is
+	stale    bool      // others may have written since it was read
 }
 
 // targetState is what a target tells of one policy.
@@ -192,7 +194,9 @@ type syncer struct {
 	slots    chan struct{} // bounds the calls under way
 	log      *slog.Logger
 	stats    *counters
+	office   *leader.Office
 	enforcer func(*target) (cloud.Enforcer, error)
+	mayWrite func(*target) bool
 	scrubbed func(*target, error) error // without secrets
 	// changed is told of a target whose state has changed, and of the policies
 	// that may have another status for it.
@@ -206,6 +210,7 @@ func (s *syncer) run(ctx context.Context, t *target) {
 	read := time.Now().Add(jitter(s.every)) // when to read the target anew
 	due := read                             // of the next try, if nothing happens before
 	var floor time.Time                     // no try before
+	pending := 0                            // how often in a row it was found that its leader has work to do
 	for {
 		timer := time.NewTimer(max(time.Until(due), 0))
 		select {
@@ -229,9 +234,14 @@ func (s *syncer) run(ctx context.Context, t *target) {
 		if anew {
 			read = time.Now().Add(jitter(s.every))
 		}
-		err := s.try(ctx, t, anew)
+		waiting, err := s.try(ctx, t, t.isStale() || anew)
 		<-s.slots
 		due, floor = read, time.Time{}
+		if pending = pending + 1; !waiting {
+			pending = 0
+		} else {
+			due = time.Now().Add(backoff(pending, 2*retryBase, time.Minute))
+		}
 		if err != nil {
 			due = time.Now().Add(backoff(t.failed(), retryBase, retryMost))
 			floor = time.Now().Add(retryBase)
@@ -242,15 +252,20 @@ func (s *syncer) run(ctx context.Context, t *target) {
 	}
 }
 
-// try makes the target enforce its newest Ruleset, if it has one.
-func (s *syncer) try(ctx context.Context, t *target, anew bool) error {
+// try makes the target enforce its newest Ruleset, if it has one, or finds out
+// whether it does while another replica leads: waiting says that it does not yet.
+func (s *syncer) try(ctx context.Context, t *target, anew bool) (waiting bool, err error) {
 	rs, want, policies := t.begin()
 	if want == 0 {
-		return nil
+		return false, nil
 	}
 	report, err := s.sync(ctx, t, rs, anew)
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return false, ctx.Err()
+	}
+	if errors.Is(err, leader.ErrFollower) {
+		t.pause() // it was cut short, and says nothing of the cloud
+		return true, nil
 	}
 	notes := t.newNotes(report, err)
 	was, news, touched := t.end(want, policies, report, err)
@@ -261,7 +276,30 @@ func (s *syncer) try(ctx context.Context, t *target, anew bool) error {
 	if news {
 		s.changed(t, touched)
 	}
-	return err
+	return err == nil && report.Written < len(report.Changes), err
+}
+
+// pause ends a try of which nothing is to be said.
+func (t *target) pause() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy, t.lastTry, t.stale = time.Time{}, time.Now(), true
+}
+
+// distrust makes the next try read the target anew.
+func (t *target) distrust() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stale = true
+	t.poke()
+}
+
+func (t *target) isStale() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was := t.stale
+	t.stale = false
+	return was
 }
 
 func (t *target) begin() (policy.Ruleset, uint64, map[string]int64) {
@@ -302,6 +340,14 @@ func (t *target) end(want uint64, policies map[string]int64, report plan.Report,
 		t.failures++
 		return was, was == nil || t.failures == 2 || errText(was) != errText(err), touched
 	}
+	if report.Written < len(report.Changes) { // seen, and left to the leader
+		news = was != nil || t.have == want || !equalRefusals(t.report.Refusals, report.Refusals)
+		if t.have == want {
+			t.have = 0
+		}
+		t.failures, t.report = 0, report
+		return was, news, touched
+	}
 	news = was != nil || t.have != want || !equalRefusals(t.report.Refusals, report.Refusals)
 	t.have, t.enforced, t.failures, t.lastGood, t.report = want, policies, 0, time.Now(), report
 	return was, news, touched
@@ -319,13 +365,10 @@ func (s *syncer) sync(ctx context.Context, t *target, rs policy.Ruleset, anew bo
 	if err != nil {
 		return plan.Report{Target: t.name}, err
 	}
-	if anew {
-		e.Forget()
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
 	defer cancel()
 	s.stats.Syncs.Add(1)
-	report, err := e.Sync(ctx, rs)
+	report, err := s.call(ctx, t, e, rs, anew)
 	s.stats.CloudWrites.Add(uint64(report.Written))
 	if err != nil {
 		s.stats.SyncErrors.Add(1)
@@ -333,6 +376,28 @@ func (s *syncer) sync(ctx context.Context, t *target, rs policy.Ruleset, anew bo
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
 		err = s.scrubbed(t, err)
+	}
+	return report, err
+}
+
+// call syncs, or looks what a sync would do: for that the target is always read,
+// since others write to it.
+func (s *syncer) call(ctx context.Context, t *target, e cloud.Enforcer, rs policy.Ruleset, anew bool) (plan.Report, error) {
+	if !s.mayWrite(t) {
+		e.Forget()
+		return e.Preview(ctx, rs)
+	}
+	if anew {
+		e.Forget()
+	}
+	write, done, err := s.office.Begin(ctx)
+	if err != nil {
+		return plan.Report{Target: t.name}, err
+	}
+	defer done()
+	report, err := e.Sync(write, rs)
+	if err != nil && context.Cause(write) != nil && errors.Is(context.Cause(write), leader.ErrFollower) {
+		return report, leader.ErrFollower
 	}
 	return report, err
 }

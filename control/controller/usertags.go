@@ -81,7 +81,7 @@ func (r *Runtime) setTags(ctx context.Context, key types.NamespacedName, seen, t
 
 func (r *Runtime) readEntity(ctx context.Context, key types.NamespacedName) (entity, error) {
 	var out antreav1alpha2.ExternalEntity
-	err := r.c.clients.entities.Get().Namespace(key.Namespace).Resource(entitiesResource).Name(key.Name).Do(ctx).Into(&out)
+	err := r.c.clients.tags.Get().Namespace(key.Namespace).Resource(entitiesResource).Name(key.Name).Do(ctx).Into(&out)
 	if err != nil {
 		return entity{}, fmt.Errorf("read ExternalEntity %s: %w", key, err)
 	}
@@ -100,7 +100,7 @@ func (r *Runtime) patchLabels(ctx context.Context, key types.NamespacedName, kin
 		return entity{}, fmt.Errorf("write tags of ExternalEntity %s: %w", key, err)
 	}
 	var out antreav1alpha2.ExternalEntity
-	err = r.c.clients.entities.Patch(kind).Namespace(key.Namespace).Resource(entitiesResource).Name(key.Name).
+	err = r.c.clients.tags.Patch(kind).Namespace(key.Namespace).Resource(entitiesResource).Name(key.Name).
 		VersionedParams(&metav1.PatchOptions{FieldManager: userTagsManager, Force: force}, metav1.ParameterCodec).Body(body).Do(ctx).Into(&out)
 	if err != nil {
 		return entity{}, fmt.Errorf("write tags of ExternalEntity %s: %w", key, err)
