@@ -56,6 +56,16 @@ func AgentTarget(namespace, externalNode string) string {
 	return "externalnode/" + namespace + "/" + externalNode
 }
 
+// OfAgentTarget returns what [AgentTarget] made a Target of; ok is false for any
+// other Target.
+func OfAgentTarget(target string) (namespace, externalNode string, ok bool) {
+	rest, ok := strings.CutPrefix(target, "externalnode/")
+	if !ok {
+		return "", "", false
+	}
+	return strings.Cut(rest, "/")
+}
+
 // CloudTarget is the Target of the VMs of one network of one account.
 func CloudTarget(provider, accountNamespace, accountName, region, networkID string) string {
 	return strings.Join([]string{strings.ToLower(provider), accountNamespace, accountName, region, networkID}, "/")

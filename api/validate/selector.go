@@ -55,6 +55,9 @@ func (v *validator) selectorEntry(path *field.Path, in *cloudv1alpha1.VirtualMac
 	if in.VpcMatch == nil && len(in.VMMatch)+len(in.Tags)+len(in.Subnets) == 0 {
 		v.require(path, "set vpcMatch, vmMatch, tags or subnets")
 	}
+	if in.Agented {
+		v.warn(path.Child("agented"), "the cloud stops enforcing on these VMs when an ExternalEntity is made of their ExternalNodes; have the agents run by then")
+	}
 	v.cloudTags(path.Child("tags"), in.Tags)
 	v.subnets(path.Child("subnets"), in.Subnets)
 	if in.VpcMatch != nil {

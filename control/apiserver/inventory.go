@@ -37,6 +37,4 @@ var (
 	ErrConflict = errors.New("the tags have changed meanwhile")
 	// ErrNotReady: there is nothing yet that could hold the tags. Trying later may help.
 	ErrNotReady = errors.New("the VM cannot have tags yet")
-	// ErrNoTags: the VM cannot have tags of users.
-	ErrNoTags = errors.New("the VM cannot have tags")
 )

@@ -437,7 +437,6 @@ func TestPatchOfTags(t *testing.T) {
 	}{
 		{apiserver.ErrConflict, apierrors.IsConflict},
 		{fmt.Errorf("%w: no entity", apiserver.ErrNotReady), apierrors.IsServiceUnavailable},
-		{apiserver.ErrNoTags, apierrors.IsForbidden},
 		{fmt.Errorf("disk on fire"), apierrors.IsInternalError},
 	} {
 		i.mu.Lock()

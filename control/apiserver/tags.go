@@ -155,8 +155,6 @@ func (r *vmResource) refusal(name string, err error) error {
 		return r.conflict(name)
 	case errors.Is(err, ErrNotReady):
 		return apierrors.NewServiceUnavailable(err.Error())
-	case errors.Is(err, ErrNoTags):
-		return apierrors.NewForbidden(group, name, err)
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return apierrors.NewServerTimeout(group, "update", 1)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	antreav1alpha1 "isobar.dev/api/antrea/v1alpha1"
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
@@ -28,16 +29,18 @@ type clients struct {
 	core     rest.Interface
 	accounts rest.Interface // crd.cloud.antrea.io/v1alpha1
 	entities rest.Interface // crd.antrea.io/v1alpha2
+	nodes    rest.Interface // crd.antrea.io/v1alpha1
 	policies rest.Interface // crd.antrea.io/v1beta1
-	// tags writes to crd.antrea.io/v1alpha2 what users ask for, whoever leads.
-	tags rest.Interface
+	// tags and nodeTags write to crd.antrea.io/v1alpha2 and v1alpha1 what users ask
+	// for, whoever leads.
+	tags, nodeTags rest.Interface
 }
 
-// newClients returns clients of the API server that config reaches; all but one
+// newClients returns clients of the API server that config reaches; all but two
 // write only while the office is held.
 func newClients(config *rest.Config, office *leader.Office) (*clients, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, cloudv1alpha1.AddToScheme, antreav1alpha2.AddToScheme, antreav1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, cloudv1alpha1.AddToScheme, antreav1alpha1.AddToScheme, antreav1alpha2.AddToScheme, antreav1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -66,8 +69,10 @@ func newClients(config *rest.Config, office *leader.Office) (*clients, error) {
 		{&out.core, guarded, "/api", corev1.SchemeGroupVersion},
 		{&out.accounts, guarded, "/apis", cloudv1alpha1.GroupVersion},
 		{&out.entities, guarded, "/apis", antreav1alpha2.GroupVersion},
+		{&out.nodes, guarded, "/apis", antreav1alpha1.GroupVersion},
 		{&out.policies, guarded, "/apis", antreav1beta1.GroupVersion},
 		{&out.tags, config, "/apis", antreav1alpha2.GroupVersion},
+		{&out.nodeTags, config, "/apis", antreav1alpha1.GroupVersion},
 	} {
 		c, err := client(x.config, x.path, x.gv)
 		if err != nil {

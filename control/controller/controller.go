@@ -82,7 +82,8 @@ type Controller struct {
 
 	accountMirror  *mirror[*cloudv1alpha1.CloudProviderAccount]
 	selectorMirror *mirror[*cloudv1alpha1.CloudEntitySelector]
-	entityMirror   *mirror[entity]
+	entityMirror   *mirror[entity] // ExternalEntities
+	nodeMirror     *mirror[entity] // ExternalNodes
 	policyMirrors  []*policyMirror
 	secrets        *secrets
 
@@ -103,6 +104,7 @@ type Controller struct {
 	targets    map[string]*target
 	known      map[string]bool // targets of which the inventory is known; it stays so
 	entityErrs map[types.NamespacedName]string
+	agentSides map[string]agentSide          // by workload ID, of VMs with an agent
 	notices    map[string]*kube.Notice       // by Policy.ID
 	told       map[string]map[complaint]bool // by Policy.ID
 
@@ -116,7 +118,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		o:        o.withDefaults(),
 		accounts: map[types.NamespacedName]*account{}, valid: map[types.NamespacedName]selector{},
 		targets: map[string]*target{}, known: map[string]bool{},
-		entityErrs: map[types.NamespacedName]string{}, notices: map[string]*kube.Notice{}, told: map[string]map[complaint]bool{},
+		entityErrs: map[types.NamespacedName]string{}, agentSides: map[string]agentSide{}, notices: map[string]*kube.Notice{}, told: map[string]map[complaint]bool{},
 	}
 	var err error
 	if c.clients, err = newClients(config, c.o.Office); err != nil {
@@ -128,7 +130,10 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if c.source, err = kube.New(config, kube.Options{}); err != nil {
 		return nil, err
 	}
-	c.world = world{engine: engine{compile.NewEngine()}, poke: make(chan struct{}, 1), derived: map[string]bool{}}
+	c.world.init(engine{compile.NewEngine()}, func(i *imported) map[string]string {
+		e, _ := c.nodeMirror.get(i.key())
+		return e.userTags()
+	})
 	c.runtime = newRuntime(c)
 	if c.preview, err = newPreviewer(); err != nil {
 		return nil, err
@@ -154,6 +159,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.loops.Go(func() { c.accountMirror.run(ctx) })
 	c.loops.Go(func() { c.selectorMirror.run(ctx) })
 	c.loops.Go(func() { c.entityMirror.run(ctx) })
+	c.loops.Go(func() { c.nodeMirror.run(ctx) })
 	for _, m := range c.policyMirrors {
 		c.loops.Go(func() { m.mirror.run(ctx) })
 	}
@@ -164,6 +170,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.selectorQueue.start(ctx, &c.loops, 2, c.report)
 		c.entityQueue.start(ctx, &c.loops, 8, c.report)
 		c.loops.Go(func() { c.runWorld(ctx) })
+		c.loops.Go(func() { c.addAgented(ctx) })
 		c.runtime.poke() // there may be nothing to read
 	}
 	<-ctx.Done()

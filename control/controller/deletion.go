@@ -61,9 +61,11 @@ func (c *Controller) deleteAccount(ctx context.Context, a *account, cpa *cloudv1
 	}
 	c.dropTargets(a.key, nil)
 	c.dropImports(a)
-	for _, key := range c.entityMirror.keys() {
-		if have, ok := c.entityMirror.get(key); ok && have.applied && have.account == a.key.String() {
-			return nil // its deletion brings us back
+	for _, m := range []*mirror[entity]{c.entityMirror, c.nodeMirror} {
+		for _, key := range m.keys() {
+			if have, ok := m.get(key); ok && have.applied && have.account == a.key.String() {
+				return nil // its deletion brings us back
+			}
 		}
 	}
 	c.event(cpa, "Normal", "Deleted", "the account is let go")

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	antreav1alpha1 "isobar.dev/api/antrea/v1alpha1"
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/api/convert"
@@ -17,12 +18,30 @@ import (
 // accountAnnotation names the account that an ExternalEntity of ours comes from.
 const accountAnnotation = "isobar.dev/account"
 
-// entity is what the loops need of an ExternalEntity, as it is or as it should be.
+// entityKind says which of the two kinds stands for a VM.
+type entityKind uint8
+
+const (
+	externalEntity entityKind = iota + 1 // the cloud enforces
+	externalNode                         // an agent on the VM does
+)
+
+func (k entityKind) String() string {
+	if k == externalNode {
+		return "ExternalNode"
+	}
+	return "ExternalEntity"
+}
+
+// entity is what the loops need of an ExternalEntity or an ExternalNode, as it is
+// or as it should be.
 type entity struct {
-	labels    map[string]string
-	account   string // accountAnnotation
-	node      string // spec.externalNode
-	endpoints []string
+	kind       entityKind
+	labels     map[string]string
+	account    string          // accountAnnotation
+	node       string          // spec.externalNode of an ExternalEntity
+	endpoints  []string        // of an ExternalEntity
+	interfaces []nodeInterface // of an ExternalNode
 
 	// Of one that is there:
 	uid     types.UID
@@ -30,13 +49,27 @@ type entity struct {
 	owned   map[string]struct{} // keys of the labels that we applied
 	theirs  map[string]struct{} // keys of the labels of tags that others set
 	applied bool                // we have applied it
+	nephes  bool                // a Nephe has written to it
+	left    bool                // a Nephe has made it, and nobody has taken it over
 }
+
+type nodeInterface struct {
+	name string
+	ips  []string
+}
+
+func (n nodeInterface) equal(o nodeInterface) bool {
+	return n.name == o.name && slices.Equal(n.ips, o.ips)
+}
+
+// isOurs says whether it is ours to delete.
+func (e entity) isOurs() bool { return e.applied || e.left }
 
 // entityOf returns the ExternalEntity that a VM should have.
 func entityOf(i *imported) entity {
 	vm := i.vm
 	e := entity{
-		account: i.account.String(), node: cloudv1alpha1.ExternalNodeController,
+		kind: externalEntity, account: i.account.String(), node: cloudv1alpha1.ExternalNodeController,
 		labels: convert.EntityLabels(convert.VMNames{
 			Namespace: i.selector.Namespace, Object: vm.ID, NetworkObject: vm.NetworkID, Region: vm.Region,
 			VM: vm.Name, Network: vm.NetworkName, VMID: vm.ID, NetworkID: vm.NetworkID, Tags: vm.Tags,
@@ -50,13 +83,22 @@ func entityOf(i *imported) entity {
 
 // readEntity returns what the loops need of an ExternalEntity.
 func readEntity(in *antreav1alpha2.ExternalEntity) entity {
-	e := entity{
-		labels: in.Labels, account: in.Annotations[accountAnnotation], node: in.Spec.ExternalNode,
-		uid: in.UID, version: in.ResourceVersion,
-		owned: map[string]struct{}{}, theirs: map[string]struct{}{},
-	}
+	e := readMeta(&in.ObjectMeta)
+	e.kind, e.node = externalEntity, in.Spec.ExternalNode
+	e.left = e.left && e.node == cloudv1alpha1.ExternalNodeController
 	for _, p := range in.Spec.Endpoints {
 		e.endpoints = append(e.endpoints, p.IP)
+	}
+	return e
+}
+
+// readMeta reads what both kinds have. What a Nephe has written is not of others:
+// it is taken over.
+func readMeta(in *metav1.ObjectMeta) entity {
+	e := entity{
+		labels: in.Labels, account: in.Annotations[accountAnnotation],
+		uid: in.UID, version: in.ResourceVersion,
+		owned: map[string]struct{}{}, theirs: map[string]struct{}{},
 	}
 	for _, m := range in.ManagedFields {
 		ours := m.Manager == fieldManager && m.Operation == metav1.ManagedFieldsOperationApply
@@ -65,11 +107,14 @@ func readEntity(in *antreav1alpha2.ExternalEntity) entity {
 			switch {
 			case ours:
 				e.owned[key] = struct{}{}
-			case strings.HasPrefix(key, cloudv1alpha1.LabelTagPrefix):
+			case strings.HasPrefix(key, cloudv1alpha1.LabelTagPrefix) && m.Manager != nephesManager:
 				e.theirs[key] = struct{}{}
 			}
 		}
+		e.nephes = e.nephes || m.Manager == nephesManager
 	}
+	e.left = e.nephes && !e.applied && e.account == "" &&
+		in.Labels[cloudv1alpha1.LabelKind] == cloudv1alpha1.KindVirtualMachine && in.Labels[cloudv1alpha1.LabelOwnerVM] != ""
 	return e
 }
 
@@ -111,7 +156,8 @@ func (e entity) yielding(have entity) entity {
 
 // isMet says whether have is what e wants, and nothing of ours besides.
 func (e entity) isMet(have entity) bool {
-	if have.account != e.account || have.node != e.node || !slices.Equal(have.endpoints, e.endpoints) || len(have.owned) != len(e.labels) {
+	if have.account != e.account || have.node != e.node || len(have.owned) != len(e.labels) ||
+		!slices.Equal(have.endpoints, e.endpoints) || !slices.EqualFunc(have.interfaces, e.interfaces, nodeInterface.equal) {
 		return false
 	}
 	for k, v := range e.labels {
@@ -125,10 +171,6 @@ func (e entity) isMet(have entity) bool {
 // document returns what is applied to make e. With a version it is only taken
 // while the object has that version.
 func (e entity) document(key types.NamespacedName, version string) ([]byte, error) {
-	endpoints := []map[string]string{}
-	for _, ip := range e.endpoints {
-		endpoints = append(endpoints, map[string]string{"ip": ip})
-	}
 	metadata := map[string]any{
 		"namespace": key.Namespace, "name": key.Name, "labels": e.labels,
 		"annotations": map[string]string{accountAnnotation: e.account},
@@ -136,12 +178,23 @@ func (e entity) document(key types.NamespacedName, version string) ([]byte, erro
 	if version != "" {
 		metadata["resourceVersion"] = version
 	}
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": antreav1alpha2.GroupVersion.String(), "kind": "ExternalEntity", "metadata": metadata,
-		"spec": map[string]any{"externalNode": e.node, "endpoints": endpoints},
-	})
+	api, spec := antreav1alpha2.GroupVersion, map[string]any{}
+	if e.kind == externalNode {
+		interfaces := []map[string]any{}
+		for _, n := range e.interfaces {
+			interfaces = append(interfaces, map[string]any{"name": n.name, "ips": n.ips})
+		}
+		api, spec["interfaces"] = antreav1alpha1.GroupVersion, interfaces
+	} else {
+		endpoints := []map[string]string{}
+		for _, ip := range e.endpoints {
+			endpoints = append(endpoints, map[string]string{"ip": ip})
+		}
+		spec["externalNode"], spec["endpoints"] = e.node, endpoints
+	}
+	body, err := json.Marshal(map[string]any{"apiVersion": api.String(), "kind": e.kind.String(), "metadata": metadata, "spec": spec})
 	if err != nil {
-		return nil, fmt.Errorf("write ExternalEntity %s: %w", key, err)
+		return nil, fmt.Errorf("write %v %s: %w", e.kind, key, err)
 	}
 	return body, nil
 }

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	antreav1alpha1 "isobar.dev/api/antrea/v1alpha1"
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
@@ -59,7 +60,7 @@ func newEnv(t *testing.T) *env {
 func newEnvOn(t *testing.T, config *rest.Config, ns string) *env {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, cloudv1alpha1.AddToScheme, antreav1alpha2.AddToScheme, antreav1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, cloudv1alpha1.AddToScheme, antreav1alpha1.AddToScheme, antreav1alpha2.AddToScheme, antreav1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -421,7 +422,7 @@ func (e *env) cloudWrites() int {
 // versions returns the versions of all objects that a controller writes to.
 func (e *env) versions() string {
 	var out []string
-	for _, list := range []client.ObjectList{&cloudv1alpha1.CloudProviderAccountList{}, &cloudv1alpha1.CloudEntitySelectorList{}, &antreav1alpha2.ExternalEntityList{}, &antreav1beta1.NetworkPolicyList{}} {
+	for _, list := range []client.ObjectList{&cloudv1alpha1.CloudProviderAccountList{}, &cloudv1alpha1.CloudEntitySelectorList{}, &antreav1alpha2.ExternalEntityList{}, &antreav1alpha1.ExternalNodeList{}, &antreav1beta1.NetworkPolicyList{}} {
 		if err := e.client.List(context.Background(), list, client.InNamespace(e.ns)); err != nil {
 			return err.Error()
 		}

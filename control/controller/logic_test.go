@@ -329,10 +329,11 @@ func TestOverlayWithoutEntity(t *testing.T) {
 		i := &imported{account: acct, provider: "aws", selector: acct, vm: m, isolation: policy.IsolateBoth}
 		return policy.Table[*imported]{}.Put("ee/ns/virtualmachine-a", i)
 	}
-	w := &world{derived: map[string]bool{}}
+	w := &world{}
+	w.init(engine{}, func(*imported) map[string]string { return nil })
 	check := func(why, want string, source policy.Table[*policy.Workload], imports policy.Table[*imported]) {
 		t.Helper()
-		w.now.Workloads = w.overlay(source, imports)
+		w.now.Workloads, _ = w.overlay(source, imports)
 		got := ""
 		if x, ok := w.now.Workloads.Get("ee/ns/virtualmachine-a"); ok {
 			got, _ = x.Labels.Value("nephe.antrea.io/tag-Role")
@@ -594,7 +595,7 @@ func TestIsStale(t *testing.T) {
 		{[]string{"mine"}, "", false},
 	} {
 		c := &Controller{o: Options{Namespaces: tt.namespaces}, accountMirror: newMirror[*cloudv1alpha1.CloudProviderAccount](nil, "", nil, nil)}
-		if got := c.isStale(entity{account: tt.account}, nil); got != tt.want {
+		if got := c.isStale(entity{account: tt.account, applied: true}); got != tt.want {
 			t.Errorf("in namespaces %q, of the account %q: %t", tt.namespaces, tt.account, got)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	antreav1alpha1 "isobar.dev/api/antrea/v1alpha1"
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
@@ -43,16 +44,17 @@ func (c *Controller) mirrors() {
 			return entity{}, fmt.Errorf("got a %T", o)
 		}
 		return readEntity(in), nil
-	}, func(key types.NamespacedName, old, now *entity) {
-		c.entityQueue.add(key)
-		c.runtime.entityChanged(key)
-		if now == nil { // an account may wait for it
-			for _, a := range c.accountMirror.keys() {
-				if a.String() == old.account {
-					c.accountQueue.add(a)
-				}
-			}
+	}, c.entityChanged)
+	c.nodeMirror = newMirror(c.clients.nodes, nodesResource, func(o runtime.Object) (entity, error) {
+		in, ok := o.(*antreav1alpha1.ExternalNode)
+		if !ok {
+			return entity{}, fmt.Errorf("got a %T", o)
 		}
+		return readNode(in), nil
+	}, func(key types.NamespacedName, old, now *entity) {
+		c.entityChanged(key, old, now)
+		c.world.nodeChanged(key) // it may have tags of users
+		c.pokeWorld()
 	})
 	c.secrets = newSecrets(c.clients.core, c.accountQueue.add)
 	c.policyMirrors = []*policyMirror{
@@ -73,6 +75,20 @@ func (c *Controller) mirrors() {
 	}
 	c.entityMirror.failed = c.onRecovery
 	c.accountMirror.namespaces, c.selectorMirror.namespaces = c.o.Namespaces, c.o.Namespaces
+}
+
+// entityChanged is told of ExternalEntities and ExternalNodes.
+func (c *Controller) entityChanged(key types.NamespacedName, old, now *entity) {
+	c.entityQueue.add(key)
+	c.runtime.entityChanged(key)
+	if now != nil {
+		return
+	}
+	for _, a := range c.accountMirror.keys() {
+		if a.String() == old.account { // it may wait for that
+			c.accountQueue.add(a)
+		}
+	}
 }
 
 // onRecovery has everything looked at when the API server is back, rather than

@@ -138,13 +138,28 @@ func (p *previewer) lay(m *moment, writes []kube.Write) (policy.Snapshot, []*kub
 		}
 		have, _ := m.Workloads.Get(id)
 		vm, _ := m.imports.Get(id)
-		if w := laid(have, from, vm); w != nil {
+		if w := previewed(have, from, vm); w != nil {
 			next.Workloads = next.Workloads.Put(id, w)
 		} else {
 			next.Workloads = next.Workloads.Delete(id)
 		}
 	})
 	return next, notices
+}
+
+// previewed is laid where the VM has no agent. What an agent's controller has made
+// of a VM keeps what is known of that, and the VM of an agent has no
+// ExternalEntity that counts.
+func previewed(have, from *policy.Workload, vm *imported) *policy.Workload {
+	switch {
+	case vm != nil && vm.agented:
+		return have
+	case vm == nil && have != nil && from != nil && have.Network != "" && have.Target == from.Target:
+		w := *from
+		w.Network, w.Addrs, w.Interfaces = have.Network, have.Addrs, have.Interfaces
+		return &w
+	}
+	return laid(have, from, vm)
 }
 
 // rulesets returns the Rulesets, by name, of those Targets that pass the filter and

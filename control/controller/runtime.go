@@ -157,7 +157,11 @@ func (r *Runtime) virtualMachine(i *imported, have *runtimev1alpha1.VirtualMachi
 	for _, n := range i.vm.Interfaces {
 		out.Status.NetworkInterfaces = append(out.Status.NetworkInterfaces, networkInterface(n))
 	}
-	if e, ok := r.c.entityMirror.get(i.key()); ok && !i.agented {
+	mirror := r.c.entityMirror
+	if i.agented {
+		mirror = r.c.nodeMirror
+	}
+	if e, ok := mirror.get(i.key()); ok {
 		out.Spec.Tags = e.userTags()
 	}
 	return out

@@ -178,8 +178,4 @@ func TestUserTags(t *testing.T) {
 	if err := e.running.Runtime().SetTags(t.Context(), stale, map[string]string{"b": "1"}); !errors.Is(err, apiserver.ErrNotReady) {
 		t.Errorf("SetTags of a VM without ExternalEntity = %v, want that it is not ready", err)
 	}
-	stale.Status.Agented = true
-	if err := e.running.Runtime().SetTags(t.Context(), stale, map[string]string{"b": "1"}); !errors.Is(err, apiserver.ErrNoTags) {
-		t.Errorf("SetTags of a VM with an agent = %v, want that it has none", err)
-	}
 }

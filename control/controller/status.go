@@ -34,6 +34,7 @@ const (
 const (
 	conditionImported    = "Imported"    // its VMs are known, and have ExternalEntities
 	conditionOverlapping = "Overlapping" // it picks VMs that another selector has
+	conditionAgents      = "Agents"      // its VMs with an agent are left to that
 )
 
 func keyOf(o metav1.Object) types.NamespacedName {
@@ -249,8 +250,9 @@ func (c *Controller) reconcileSelector(ctx context.Context, key types.Namespaced
 	next := ces.Status.DeepCopy()
 	imported := metav1.Condition{Type: conditionImported, Status: metav1.ConditionTrue, Reason: "Imported"}
 	overlaps, n, err := c.selectorState(ces)
+	isPending := errors.Is(err, errUnknown)
 	switch {
-	case errors.Is(err, errUnknown):
+	case isPending:
 		imported.Status, imported.Reason, imported.Message = metav1.ConditionUnknown, reasonPending, "not read yet"
 		err = nil
 		if ces.Status.Error != "" {
@@ -267,6 +269,9 @@ func (c *Controller) reconcileSelector(ctx context.Context, key types.Namespaced
 	if len(overlaps) > 0 {
 		conditions = append(conditions, overlapCondition(overlaps))
 	}
+	if agents, ok := c.agentsCondition(key); ok {
+		conditions = append(conditions, agents)
+	}
 	for _, condition := range conditions {
 		condition.Message = bounded(condition.Message)
 		if isNewsOf(next.Conditions, condition) && setCondition(&next.Conditions, ces.Generation, condition) {
@@ -276,7 +281,7 @@ func (c *Controller) reconcileSelector(ctx context.Context, key types.Namespaced
 	}
 	n0 := len(next.Conditions)
 	next.Conditions = slices.DeleteFunc(next.Conditions, func(x metav1.Condition) bool { // of what is no more
-		return !slices.ContainsFunc(conditions, func(y metav1.Condition) bool { return x.Type == y.Type })
+		return !isPending && !slices.ContainsFunc(conditions, func(y metav1.Condition) bool { return x.Type == y.Type })
 	})
 	if !changed && len(next.Conditions) == n0 {
 		return nil

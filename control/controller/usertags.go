@@ -9,7 +9,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
+	antreav1alpha1 "isobar.dev/api/antrea/v1alpha1"
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
@@ -25,32 +27,37 @@ const (
 	userTagsTries = 5
 )
 
-// SetTags makes tags be the user's tags of a VM: labels of its ExternalEntity.
-// Those that others have set there are its user's tags too.
+// SetTags makes tags be the user's tags of a VM: labels of its ExternalEntity or,
+// where an agent enforces, of its ExternalNode. Those that others have set there are its user's tags too.
 func (r *Runtime) SetTags(ctx context.Context, seen *runtimev1alpha1.VirtualMachine, tags map[string]string) error {
 	key := types.NamespacedName{Namespace: seen.Namespace, Name: cloudv1alpha1.ExternalEntityName(seen.Name)}
+	kind := externalEntity
 	if seen.Status.Agented {
-		return fmt.Errorf("%w: an agent enforces its policies, and no ExternalEntity stands for it", apiserver.ErrNoTags)
+		kind = externalNode
 	}
 	var err error
 	for range userTagsTries {
-		if err = r.setTags(ctx, key, seen.Spec.Tags, tags); !apierrors.IsConflict(err) {
+		if err = r.setTags(ctx, kind, key, seen.Spec.Tags, tags); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
 	return fmt.Errorf("%w: %w", apiserver.ErrConflict, err)
 }
 
-// setTags returns a conflict when the ExternalEntity changes meanwhile.
-func (r *Runtime) setTags(ctx context.Context, key types.NamespacedName, seen, tags map[string]string) error {
-	have, err := r.readEntity(ctx, key)
+// setTags returns a conflict when the object changes meanwhile.
+func (r *Runtime) setTags(ctx context.Context, kind entityKind, key types.NamespacedName, seen, tags map[string]string) error {
+	client := r.c.clients.tags
+	if kind == externalNode {
+		client = r.c.clients.nodeTags
+	}
+	have, err := kind.read(ctx, client, key)
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w: its ExternalEntity is about to be made", apiserver.ErrNotReady)
+		return fmt.Errorf("%w: its %v is about to be made", apiserver.ErrNotReady, kind)
 	case err != nil:
 		return err
 	case !have.applied:
-		return fmt.Errorf("%w: the ExternalEntity of its name is not ours", apiserver.ErrNotReady)
+		return fmt.Errorf("%w: the %v of its name is not ours", apiserver.ErrNotReady, kind)
 	case !maps.Equal(have.userTags(), seen):
 		return apiserver.ErrConflict
 	}
@@ -59,7 +66,7 @@ func (r *Runtime) setTags(ctx context.Context, key types.NamespacedName, seen, t
 		labels[cloudv1alpha1.LabelTagPrefix+k] = v
 	}
 	force := true // a user's tag wins
-	now, err := r.patchLabels(ctx, key, types.ApplyPatchType, have.version, labels, &force)
+	now, err := kind.patchLabels(ctx, client, key, types.ApplyPatchType, have.version, labels, &force)
 	if err != nil {
 		return err
 	}
@@ -74,36 +81,46 @@ func (r *Runtime) setTags(ctx context.Context, key types.NamespacedName, seen, t
 		}
 	}
 	if len(left) > 0 {
-		_, err = r.patchLabels(ctx, key, types.MergePatchType, "", left, nil)
+		_, err = kind.patchLabels(ctx, client, key, types.MergePatchType, "", left, nil)
 	}
 	return err
 }
 
-func (r *Runtime) readEntity(ctx context.Context, key types.NamespacedName) (entity, error) {
-	var out antreav1alpha2.ExternalEntity
-	err := r.c.clients.tags.Get().Namespace(key.Namespace).Resource(entitiesResource).Name(key.Name).Do(ctx).Into(&out)
-	if err != nil {
-		return entity{}, fmt.Errorf("read ExternalEntity %s: %w", key, err)
-	}
-	return readEntity(&out), nil
+// read reads an object from the API server.
+func (k entityKind) read(ctx context.Context, client rest.Interface, key types.NamespacedName) (entity, error) {
+	return k.into(client.Get().Namespace(key.Namespace).Resource(k.resource()).Name(key.Name).Do(ctx), "read", key)
 }
 
-// patchLabels writes labels of an ExternalEntity, while it has a version if one
-// is given, and returns what has become of it.
-func (r *Runtime) patchLabels(ctx context.Context, key types.NamespacedName, kind types.PatchType, version string, labels map[string]any, force *bool) (entity, error) {
+// patchLabels writes labels of an object, while it has a version if one is given,
+// and returns what has become of it.
+func (k entityKind) patchLabels(ctx context.Context, client rest.Interface, key types.NamespacedName, patch types.PatchType, version string, labels map[string]any, force *bool) (entity, error) {
 	metadata := map[string]any{"namespace": key.Namespace, "name": key.Name, "labels": labels}
 	if version != "" {
 		metadata["resourceVersion"] = version
 	}
-	body, err := json.Marshal(map[string]any{"apiVersion": antreav1alpha2.GroupVersion.String(), "kind": "ExternalEntity", "metadata": metadata})
+	body, err := json.Marshal(map[string]any{"apiVersion": client.APIVersion().String(), "kind": k.String(), "metadata": metadata})
 	if err != nil {
-		return entity{}, fmt.Errorf("write tags of ExternalEntity %s: %w", key, err)
+		return entity{}, fmt.Errorf("write tags of %v %s: %w", k, key, err)
 	}
-	var out antreav1alpha2.ExternalEntity
-	err = r.c.clients.tags.Patch(kind).Namespace(key.Namespace).Resource(entitiesResource).Name(key.Name).
-		VersionedParams(&metav1.PatchOptions{FieldManager: userTagsManager, Force: force}, metav1.ParameterCodec).Body(body).Do(ctx).Into(&out)
+	return k.into(client.Patch(patch).Namespace(key.Namespace).Resource(k.resource()).Name(key.Name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: userTagsManager, Force: force}, metav1.ParameterCodec).Body(body).Do(ctx), "write tags of", key)
+}
+
+// into reads the answer to a request about one object.
+func (k entityKind) into(answer rest.Result, what string, key types.NamespacedName) (out entity, err error) {
+	if k == externalNode {
+		var node antreav1alpha1.ExternalNode
+		if err = answer.Into(&node); err == nil {
+			out = readNode(&node)
+		}
+	} else {
+		var ee antreav1alpha2.ExternalEntity
+		if err = answer.Into(&ee); err == nil {
+			out = readEntity(&ee)
+		}
+	}
 	if err != nil {
-		return entity{}, fmt.Errorf("write tags of ExternalEntity %s: %w", key, err)
+		return entity{}, fmt.Errorf("%s %v %s: %w", what, k, key, err)
 	}
-	return readEntity(&out), nil
+	return out, nil
 }

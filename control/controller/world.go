@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,6 +26,12 @@ type world struct {
 	// derived has the IDs of the workloads in now that stand for an ExternalEntity
 	// which was never there: they follow their VM.
 	derived map[string]bool
+	agents  agents
+	// tags returns the tags that users have set on the ExternalNode of a VM.
+	tags func(*imported) map[string]string
+
+	nodesMu sync.Mutex
+	nodes   map[string]struct{} // imports whose ExternalNodes have changed since they were looked at
 
 	current atomic.Pointer[moment] // now, once the Rulesets that it gives are given out
 	pulse   pulse
@@ -35,6 +42,12 @@ type moment struct {
 	policy.Snapshot
 	source  policy.Table[*policy.Workload] // as the Source has them
 	imports policy.Table[*imported]
+}
+
+func (w *world) init(e engine, tags func(*imported) map[string]string) {
+	w.engine, w.tags = e, tags
+	w.poke = make(chan struct{}, 1)
+	w.derived, w.agents, w.nodes = map[string]bool{}, agents{}, map[string]struct{}{}
 }
 
 func (c *Controller) pokeWorld() {
@@ -78,8 +91,10 @@ func (c *Controller) updateWorld() {
 
 	before := w.now
 	next := source
-	next.Workloads = w.overlay(source.Workloads, imports)
+	var looked map[string]agentSide
+	next.Workloads, looked = w.overlay(source.Workloads, imports)
 	w.now = next
+	c.noteAgents(looked)
 
 	changed := map[string]bool{}
 	for _, name := range w.engine.update(next) {
@@ -117,31 +132,93 @@ func generations(rs policy.Ruleset, s policy.Snapshot) map[string]int64 {
 	return out
 }
 
-// overlay brings the workloads up to date with the Source's and the imports.
-func (w *world) overlay(workloads policy.Table[*policy.Workload], imports policy.Table[*imported]) policy.Table[*policy.Workload] {
-	dirty := map[string]struct{}{}
-	policy.Diff(w.source.Workloads, workloads, func(id string, _, _ **policy.Workload) { dirty[id] = struct{}{} })
-	policy.Diff(w.imports, imports, func(id string, _, _ **imported) { dirty[id] = struct{}{} })
-	w.source.Workloads, w.imports = workloads, imports
-	out := w.now.Workloads
-	for _, id := range slices.Sorted(maps.Keys(dirty)) {
-		have, _ := out.Get(id)
-		from, _ := workloads.Get(id)
-		vm, _ := imports.Get(id)
-		if w.derived[id] {
-			have = nil
+// overlay brings the workloads up to date with the Source's and the imports. It
+// returns who enforces on the VMs that it has looked at.
+func (w *world) overlay(workloads policy.Table[*policy.Workload], imports policy.Table[*imported]) (policy.Table[*policy.Workload], map[string]agentSide) {
+	w.nodesMu.Lock()
+	dirty := w.nodes
+	w.nodes = map[string]struct{}{}
+	w.nodesMu.Unlock()
+	mark := func(id string, x *policy.Workload) {
+		dirty[id] = struct{}{}
+		if x == nil {
+			return
 		}
-		delete(w.derived, id)
-		if have == nil && from == nil && vm != nil && !vm.agented {
-			w.derived[id] = true
-		}
-		if next := laid(have, from, vm); next == nil {
-			out = out.Delete(id)
-		} else {
-			out = out.Put(id, next)
+		if root, ok := rootOf(x); ok {
+			dirty[root] = struct{}{}
 		}
 	}
-	return out
+	policy.Diff(w.source.Workloads, workloads, func(id string, old, now **policy.Workload) {
+		was, is := deref(old), deref(now)
+		mark(id, was)
+		mark(id, is)
+		w.agents.change(id, was, is)
+	})
+	policy.Diff(w.imports, imports, func(id string, _, _ **imported) {
+		x, _ := workloads.Get(id)
+		mark(id, x)
+	})
+	w.source.Workloads, w.imports = workloads, imports
+	out, looked := w.now.Workloads, map[string]agentSide{}
+	for _, id := range slices.Sorted(maps.Keys(dirty)) {
+		out, looked[id] = w.place(out, id)
+	}
+	return out, looked
+}
+
+func deref[V any](p **V) *V {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+// place puts one workload, and what agents' controllers have made of the
+// ExternalNode with its key, into a table. While there is an agent's side, that is
+// the VM; until then the cloud goes on enforcing.
+func (w *world) place(out policy.Table[*policy.Workload], id string) (policy.Table[*policy.Workload], agentSide) {
+	have, _ := out.Get(id)
+	from, _ := w.source.Workloads.Get(id)
+	vm, _ := w.imports.Get(id)
+	if vm == nil && from != nil {
+		if root, ok := rootOf(from); ok {
+			if _, has := w.imports.Get(root); has {
+				return out, noAgent // it is placed with that
+			}
+		}
+	}
+	out, isTaken := w.placeAgents(out, id, vm)
+	if w.derived[id] {
+		have = nil
+	}
+	delete(w.derived, id)
+	var next *policy.Workload
+	side := noAgent
+	switch {
+	case isTaken:
+		side = taken
+	case vm != nil && vm.agented:
+		side, next = awaited, w.awaiting(vm)
+		w.derived[id] = true
+	default:
+		if have == nil && from == nil && vm != nil {
+			w.derived[id] = true
+		}
+		next = laid(have, from, vm)
+	}
+	if next == nil {
+		return out.Delete(id), side
+	}
+	return out.Put(id, next), side
+}
+
+// awaiting returns the workload of a VM whose agent is not known to be there.
+func (w *world) awaiting(vm *imported) *policy.Workload {
+	labels := maps.Clone(entityOf(vm).labels)
+	for tag, value := range w.tags(vm) {
+		labels[cloudv1alpha1.LabelTagPrefix+tag] = value
+	}
+	return onCloud(derivedFrom(vm, labels), vm)
 }
 
 // laid returns a workload as the Source has it, with what is known of its VM;
@@ -150,22 +227,33 @@ func (w *world) overlay(workloads policy.Table[*policy.Workload], imports policy
 // deleting it opens nothing. One that was never there, because it is new or
 // cannot be written, is what it will be: a VM waits for nobody.
 func laid(have, from *policy.Workload, vm *imported) *policy.Workload {
-	if vm == nil || vm.agented {
+	if vm == nil {
 		return from
 	}
 	if from == nil {
 		from = have
 	}
 	if from == nil {
-		key := vm.key()
-		from, _ = convert.ExternalEntity(&antreav1alpha2.ExternalEntity{
-			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: entityOf(vm).labels},
-			Spec:       antreav1alpha2.ExternalEntitySpec{ExternalNode: cloudv1alpha1.ExternalNodeController},
-		})
+		from = derivedFrom(vm, entityOf(vm).labels)
 	}
 	if from.Kind != policy.KindExternal {
 		return nil
 	}
+	return onCloud(from, vm)
+}
+
+// derivedFrom returns the workload that the ExternalEntity of a VM would be.
+func derivedFrom(vm *imported, labels map[string]string) *policy.Workload {
+	key := vm.key()
+	out, _ := convert.ExternalEntity(&antreav1alpha2.ExternalEntity{
+		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: labels},
+		Spec:       antreav1alpha2.ExternalEntitySpec{ExternalNode: cloudv1alpha1.ExternalNodeController},
+	})
+	return out
+}
+
+// onCloud returns a workload with what is known of its VM.
+func onCloud(from *policy.Workload, vm *imported) *policy.Workload {
 	w := *from
 	w.Target, w.Network, w.Isolation = vm.target(), vm.vm.NetworkID, vm.isolation
 	w.Addrs = addrs(vm.vm)

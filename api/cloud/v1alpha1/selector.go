@@ -64,7 +64,8 @@ type VirtualMachineSelector struct {
 	// +kubebuilder:validation:MaxItems=1000
 	Subnets []string `json:"subnets,omitempty"`
 
-	// Agented VMs enforce policies themselves, by an agent on them.
+	// Agented VMs enforce policies themselves, by an agent on them, as soon as
+	// somebody serves it; until then the cloud does.
 	// +optional
 	Agented bool `json:"agented,omitempty"`
 
