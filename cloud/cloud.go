@@ -42,10 +42,23 @@ type Network struct {
 	Tags             map[string]string
 }
 
-// Match picks VMs: those in the network, if one is named, that any VMMatch
+// Kind is what a VM of an inventory is. The zero Kind is a virtual machine.
+type Kind string
+
+// The kinds. What is not a virtual machine is a service that the cloud manages:
+// it has addresses of its own and, as one interface, all that enforces on it.
+const (
+	VirtualMachine Kind = ""
+	Database       Kind = "database"
+	LoadBalancer   Kind = "loadbalancer"
+)
+
+// Match picks VMs: those of the Kind in the network, if one is named, that any VMMatch
 // picks, if there is one, that have all Tags, and an interface in one of Subnets,
-// if there are any. The zero Match picks every VM.
+// if there are any. The zero Match
+// picks every virtual machine.
 type Match struct {
+	Kind                   Kind
 	NetworkID, NetworkName string
 	VMs                    []VMMatch
 	Tags                   map[string]string // as the cloud writes them
@@ -61,9 +74,10 @@ type VMs struct {
 	Err error
 }
 
-// VM is a virtual machine as its cloud tells of it.
+// VM is a virtual machine, or a service, as its cloud tells of it.
 type VM struct {
-	ID, Name, Region       string
+	Kind                   Kind
+	ID, Name, Region       string // IDs are unique among all kinds
 	NetworkID, NetworkName string
 	State                  string // the cloud's own word
 	// Starting: it is not up yet. One that was known before stays known; one that
@@ -71,6 +85,9 @@ type VM struct {
 	Starting   bool
 	Tags       map[string]string
 	Interfaces []Interface // by ID
+	// Unknown says why not all addresses of a service are known; empty when they
+	// are. What is not known is left out, and policies do not match it.
+	Unknown string
 }
 
 // Interface is a network interface of a VM.

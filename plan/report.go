@@ -40,6 +40,22 @@ type Usage struct {
 // Note is a thing in a target that is not ours to change and yet matters.
 type Note struct{ Key, Text string }
 
+// ErrPending is in the Err of a [ChangeError] whose Change the target has taken,
+// or will take soon, and not finished: no failure, but to be asked for again.
+var ErrPending = errors.New("pending")
+
+// IsPending says whether all that err says is not done is pending.
+func IsPending(err error) bool {
+	var changes []*ChangeError
+	walk(err, func(e *ChangeError) { changes = append(changes, e) })
+	for _, e := range changes {
+		if !errors.Is(e.Err, ErrPending) {
+			return false
+		}
+	}
+	return len(changes) > 0
+}
+
 // ChangeError says that one Change is not done.
 type ChangeError struct {
 	Key string
@@ -58,7 +74,7 @@ func done[T any](changes []Change[T], err error) int {
 		return len(changes)
 	}
 	failed := map[string]bool{}
-	collect(err, failed)
+	walk(err, func(e *ChangeError) { failed[e.Key] = true })
 	if len(failed) == 0 {
 		return 0
 	}
@@ -71,18 +87,19 @@ func done[T any](changes []Change[T], err error) int {
 	return n
 }
 
-func collect(err error, failed map[string]bool) {
+// walk calls f for each ChangeError in err.
+func walk(err error, f func(*ChangeError)) {
 	if e, ok := err.(*ChangeError); ok {
-		failed[e.Key] = true
+		f(e)
 		return
 	}
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range many.Unwrap() {
-			collect(e, failed)
+			walk(e, f)
 		}
 		return
 	}
 	if e := errors.Unwrap(err); e != nil {
-		collect(e, failed)
+		walk(e, f)
 	}
 }

@@ -26,6 +26,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	"github.com/aws/aws-sdk-go-v2/service/rds"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go/middleware"
 
@@ -43,9 +45,11 @@ type Config struct {
 	// Prefix begins the names of what we make; "isobar" when empty. EC2 takes no
 	// names that begin with "sg-".
 	Prefix string
-	// Endpoint and STSEndpoint are URLs in place of Amazon's; empty means Amazon's.
-	Endpoint, STSEndpoint string
-	Quotas                Quotas
+	// Endpoint, which is EC2's, and the others are URLs in place of Amazon's; empty
+	// means Amazon's.
+	Endpoint, STSEndpoint    string
+	RDSEndpoint, ELBEndpoint string
+	Quotas                   Quotas
 	// TakeOver is the cloudResourcePrefix of a Nephe that enforced here before and
 	// runs no more: its groups are replaced by ours. Empty: they are foreign.
 	TakeOver string
@@ -67,6 +71,9 @@ type Options struct {
 	Settle time.Duration
 	// ManyPeers is Place.ManyPeers.
 	ManyPeers int
+	// Resolver finds the addresses of databases by the names of their endpoints;
+	// nil means the system's.
+	Resolver Resolver
 }
 
 // Account is one AWS account. Its methods may be called from several goroutines.
@@ -82,10 +89,16 @@ var _ cloud.Account = (*Account)(nil)
 type region struct {
 	name   string
 	api    *ec2.Client
+	rds    *rds.Client
+	elb    *elb.Client
 	limits *limiter
 
 	mu        sync.Mutex
 	enforcers map[string]*plan.Syncer
+	// selected has the kinds of services that somebody has asked for.
+	selected map[cloud.Kind]bool
+	// resolved has, by the ID of a database, the interface that it was found at.
+	resolved map[string]string
 }
 
 var (
@@ -111,18 +124,25 @@ func NewAccount(ctx context.Context, c Config, o Options) (*Account, error) {
 		if a.regions[name] != nil {
 			continue
 		}
-		r := &region{name: name, limits: &limiter{off: o.Unlimited}, enforcers: map[string]*plan.Syncer{}}
+		r := &region{name: name, limits: &limiter{off: o.Unlimited}, enforcers: map[string]*plan.Syncer{},
+			selected: map[cloud.Kind]bool{}, resolved: map[string]string{}}
 		cfg := base.Copy()
 		cfg.Region = name
 		cfg.APIOptions = append(slices.Clone(cfg.APIOptions), r.limits.register)
-		r.api = ec2.NewFromConfig(cfg, func(o *ec2.Options) {
-			if c.Endpoint != "" {
-				o.BaseEndpoint = aws.String(c.Endpoint)
-			}
-		})
+		r.api = ec2.NewFromConfig(cfg, func(o *ec2.Options) { o.BaseEndpoint = endpoint(c.Endpoint) })
+		r.rds = rds.NewFromConfig(cfg, func(o *rds.Options) { o.BaseEndpoint = endpoint(c.RDSEndpoint) })
+		r.elb = elb.NewFromConfig(cfg, func(o *elb.Options) { o.BaseEndpoint = endpoint(c.ELBEndpoint) })
 		a.regions[name] = r
 	}
 	return a, nil
+}
+
+// endpoint is a URL as the SDK takes it: nil for Amazon's.
+func endpoint(url string) *string {
+	if url == "" {
+		return nil
+	}
+	return aws.String(url)
 }
 
 func (c Config) check() error {
@@ -150,7 +170,7 @@ func (c Config) check() error {
 			return fmt.Errorf("region %q: not the name of a region", r)
 		}
 	}
-	for _, e := range []string{c.Endpoint, c.STSEndpoint} {
+	for _, e := range []string{c.Endpoint, c.STSEndpoint, c.RDSEndpoint, c.ELBEndpoint} {
 		if u, err := url.Parse(e); e != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 			return errors.New("endpoint: want an http or https URL")
 		}
@@ -183,11 +203,7 @@ func (a *Account) base(ctx context.Context, client *bounded) (aws.Config, error)
 		cfg.Credentials = loaded.Credentials
 	}
 	if c.RoleARN != "" {
-		api := sts.NewFromConfig(cfg, func(o *sts.Options) {
-			if a.config.STSEndpoint != "" {
-				o.BaseEndpoint = aws.String(a.config.STSEndpoint)
-			}
-		})
+		api := sts.NewFromConfig(cfg, func(o *sts.Options) { o.BaseEndpoint = endpoint(a.config.STSEndpoint) })
 		cfg.Credentials = stscreds.NewAssumeRoleProvider(api, c.RoleARN, func(o *stscreds.AssumeRoleOptions) {
 			o.RoleSessionName = "isobar-" + a.config.Cluster
 			if len(o.RoleSessionName) > 64 {

@@ -66,9 +66,14 @@ func (d *Driver) settle() time.Duration { return cmp.Or(d.account.options.Settle
 
 // onGroups calls f, which names groups, again while one that is new is unknown.
 func (d *Driver) onGroups(ctx context.Context, keys []string, f func() error) error {
+	return d.onFreshGroups(ctx, keys, "InvalidGroup.NotFound", f)
+}
+
+// onFreshGroups is onGroups for a service that has another code for it.
+func (d *Driver) onFreshGroups(ctx context.Context, keys []string, unknown string, f func() error) error {
 	for _, key := range keys {
 		if g := d.ground.groups[key]; g != nil && g.fresh {
-			return eventually(ctx, d.settle(), "InvalidGroup.NotFound", f)
+			return eventually(ctx, d.settle(), unknown, f)
 		}
 	}
 	return f()
@@ -317,11 +322,29 @@ func (a *applier) deleteGroups(ctx context.Context) {
 			if c.Want != nil || (c.Have.Group.Kind == Membership) != kind {
 				continue
 			}
-			if err := a.deleteGroup(ctx, c.Key); err != nil {
+			err := a.namedByKept(c.Key)
+			if err == nil {
+				err = a.deleteGroup(ctx, c.Key)
+			}
+			if err != nil {
 				a.fail(c.Key, err)
 			}
 		}
 	}
+}
+
+// namedByKept returns why a group must stay, if a rule names it of one that should
+// have gone and could not. EC2 would say so too, but only after it was asked for a while.
+func (a *applier) namedByKept(key string) error {
+	for _, c := range a.groups {
+		if c.Want != nil || a.failed[c.Key] == nil {
+			continue
+		}
+		if slices.Contains(peersOf(slices.Concat(c.Have.Group.Ingress, c.Have.Group.Egress)), key) {
+			return fmt.Errorf("waits for %s to go: %w", c.Key, a.failed[c.Key])
+		}
+	}
+	return nil
 }
 
 func (a *applier) deleteGroup(ctx context.Context, key string) error {
@@ -331,7 +354,11 @@ func (a *applier) deleteGroup(ctx context.Context, key string) error {
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.ground.nics)) {
 		if slices.Contains(a.ground.nics[id].ours, key) {
-			return fmt.Errorf("delete security group %s: %s still has it", g.id, id)
+			err := fmt.Errorf("delete security group %s: %s still has it", g.id, id)
+			if errors.Is(a.failed[NICKey(id)], plan.ErrPending) {
+				return fmt.Errorf("%w: %w", plan.ErrPending, err)
+			}
+			return err
 		}
 	}
 	err := eventually(ctx, a.settle()/10, "DependencyViolation", func() error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/aws/smithy-go"
 
+	"isobar.dev/cloud"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 )
@@ -21,6 +22,8 @@ type Driver struct {
 	vpc     string
 	err     error   // why nothing can be done at all
 	ground  *ground // what Read found; nil before
+	// known are the services of the region as they were last read well, by kind.
+	known map[cloud.Kind][]service
 }
 
 var (
@@ -49,7 +52,11 @@ func (d *Driver) place() Place {
 	}
 	p.Prefixes, p.Foreign = d.ground.prefixes, d.ground.regionGroups
 	p.nephe = d.ground.leftovers()
+	p.Fixed = map[string]string{}
 	for id, f := range d.ground.nics {
+		if f.service != nil && f.service.fixed != "" {
+			p.Fixed[id] = f.service.fixed
+		}
 		p.Own[id] = len(d.ground.ownOf(f))
 		if p.nephe != nil && p.nephe.nics[id] != nil && isHeld(p.nephe.nics[id]) { // it gets no group of ours besides
 			p.Own[id] = max(p.Own[id], p.Quotas.orDefaults().GroupsPerNIC)

@@ -13,7 +13,7 @@ import (
 func (l *lowering) enforce(c *class, most int) []*Group {
 	room := most
 	for _, nic := range c.nics {
-		room = min(room, l.Quotas.GroupsPerNIC-len(l.joined[nic]))
+		room = min(room, l.Quotas.most(nic)-len(l.joined[nic]))
 	}
 	room = max(room, 1)
 	in, out := l.fit(c, policy.Ingress, room), l.fit(c, policy.Egress, room)

@@ -115,7 +115,7 @@ func tagsOf(tags []types.Tag) map[string]string {
 	return out
 }
 
-// VMs lists the VMs of a region that each Match picks. Names are exact, as EC2's
+// VMs lists the VMs, or services, of a region that each Match picks. Names are exact, as EC2's
 // are; IDs count in any case. VMs that are terminated are left out, those that are pending
 // are Starting.
 func (a *Account) VMs(ctx context.Context, regionName string, matches []cloud.Match) []cloud.VMs {
@@ -139,7 +139,13 @@ func (a *Account) VMs(ctx context.Context, regionName string, matches []cloud.Ma
 		names[aws.ToString(v.VpcId)] = tagsOf(v.Tags)["Name"]
 	}
 	known := map[string][]cloud.VM{} // equal queries are asked once
+	services := &picker{Account: a, region: r, names: names, matches: matches, known: map[cloud.Kind]*listed{}}
 	for i, m := range matches {
+		if m.Kind != cloud.VirtualMachine {
+			out[i].VMs, out[i].Err = services.pick(ctx, m)
+			out[i].Err = scrub(a.config.Credentials, out[i].Err)
+			continue
+		}
 		m.NetworkID, m.VMs = strings.ToLower(m.NetworkID), slices.Clone(m.VMs)
 		for j := range m.VMs {
 			m.VMs[j].ID = strings.ToLower(m.VMs[j].ID)

@@ -22,9 +22,16 @@ type limiter struct {
 }
 
 // bucketOf returns the size and the refill per second of an API's bucket, from
-// EC2's page on request throttling. All our listings are paged.
+// EC2's page on request throttling. All our listings are paged. For databases and
+// load balancers AWS does not publish all figures: these are of the order of
+// those that it does.
 func bucketOf(api string) (burst int, perSecond rate.Limit) {
 	switch {
+	case api == "DescribeDBInstances" || api == "DescribeLoadBalancers" || api == "DescribeTags":
+		return 40, 10
+	case api == "ModifyDBInstance" || api == "SetSecurityGroups" ||
+		api == "AddTagsToResource" || api == "RemoveTagsFromResource" || api == "AddTags" || api == "RemoveTags":
+		return 20, 3
 	case api == "ModifyNetworkInterfaceAttribute":
 		return 100, 5
 	case api == "CreateTags":

@@ -24,12 +24,15 @@ type Quotas struct {
 	GroupsPerRegion int // 2,500, over all VPCs and whoever made them
 	PrefixLists     int // 100 in the region, whoever made them; less than 0 means that none is made
 	EntriesPerList  int // 1,000
+
+	GroupsPerDatabase, GroupsPerLoadBalancer int // 5
 }
 
 func (q Quotas) orDefaults() Quotas {
 	return Quotas{
 		cmp.Or(q.RulesPerGroup, 60), cmp.Or(q.GroupsPerNIC, 5), cmp.Or(q.GroupsPerRegion, 2500),
 		cmp.Or(q.PrefixLists, 100), cmp.Or(q.EntriesPerList, 1000),
+		cmp.Or(q.GroupsPerDatabase, 5), cmp.Or(q.GroupsPerLoadBalancer, 5),
 	}
 }
 
@@ -37,7 +40,7 @@ func (q Quotas) orDefaults() Quotas {
 func (q Quotas) check() error {
 	d := q.orDefaults()
 	switch {
-	case d.RulesPerGroup < 1, d.GroupsPerNIC < 1, d.GroupsPerRegion < 1, d.EntriesPerList < 1:
+	case d.RulesPerGroup < 1, d.GroupsPerNIC < 1, d.GroupsPerRegion < 1, d.EntriesPerList < 1, d.GroupsPerDatabase < 1, d.GroupsPerLoadBalancer < 1:
 		return errors.New("quotas: a limit below 1")
 	case d.GroupsPerNIC > 16:
 		return fmt.Errorf("quotas: %d groups for an interface, of at most 16", d.GroupsPerNIC)
@@ -55,6 +58,8 @@ type Place struct {
 	// Own is how many groups of its own each network interface has, by ID; 1 for
 	// one that is not in it.
 	Own map[string]int
+	// Fixed says of services, by ID, why no group of ours can be attached to them.
+	Fixed map[string]string
 	// Foreign is how many security groups of the region are not ours.
 	Foreign int
 	// Nephe is what is to be taken over; nil for nothing.
@@ -150,6 +155,11 @@ func (l *lowering) classify() {
 		}
 		in := part{flat.InputOf(e, policy.Ingress), flat.InputOf(e, policy.Egress)}
 		for _, n := range e.Workload.Interfaces {
+			if why := l.Fixed[n.ID]; why != "" {
+				l.unplaced = append(l.unplaced, l.refuse(policy.Refusal{Workloads: []string{e.Workload.ID}, Reason: policy.RefusedIsolation,
+					Message: n.ID + " is not governed: " + why}))
+				continue
+			}
 			byNIC[n.ID] = append(byNIC[n.ID], entry{l.identity(e, complete), e.Workload.ID, in})
 		}
 	}
@@ -284,13 +294,16 @@ func countPrefixes(nics map[string][]netip.Addr) int {
 
 // slots is how many more groups an interface may have.
 func (l *lowering) slots(nic string) int {
+	if !joins(nic) || l.Fixed[nic] != "" {
+		return 0
+	}
 	own := 1 // for the enforcement group
 	if l.classOf[nic] == nil {
 		if n, ok := l.Own[nic]; ok {
 			own = max(n, 1)
 		}
 	}
-	return l.Quotas.GroupsPerNIC - own - len(l.joined[nic])
+	return l.Quotas.most(nic) - own - len(l.joined[nic])
 }
 
 // allowedPeers returns the Keys of the groups that Allow and Pass rules name.

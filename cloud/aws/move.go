@@ -72,7 +72,7 @@ func (a *applier) route(m *mover, joined, left map[string]bool, others bool) {
 	named := func(keys []string, in map[string]bool) bool {
 		return slices.ContainsFunc(keys, func(k string) bool { return in[k] })
 	}
-	most := a.account.config.Quotas.orDefaults().GroupsPerNIC
+	most := a.account.config.Quotas.orDefaults().most(m.id)
 	joins := others && (named(m.join, joined) || len(m.joinOwn) > 0)
 	leaves := others && (named(m.leave, left) || len(m.leaveOwn) > 0)
 	m.first, m.second = m.now, m.final
@@ -101,7 +101,8 @@ func (a *applier) route(m *mover, joined, left map[string]bool, others bool) {
 // minutes old: what they have now is what they are to get back, and an interface
 // of which that is not known must not lose it.
 func (a *applier) look(ctx context.Context) {
-	for chunk := range slices.Chunk(a.nics, maxValues) {
+	a.lookServices(ctx)
+	for chunk := range slices.Chunk(a.ofMachines(), maxValues) {
 		var ids []string
 		for _, c := range chunk {
 			ids = append(ids, strings.TrimPrefix(c.Key, "nic/"))
@@ -165,6 +166,9 @@ func (a *applier) prepare(m *mover) error {
 	f := m.facts
 	if a.isOthers(f) {
 		return fmt.Errorf("the cluster %q enforces on it", f.owner)
+	}
+	if err := f.service.canChange(); err != nil {
+		return err
 	}
 	m.now = union(f.own, a.ids(f.ours))
 	var wanted []string
@@ -284,6 +288,10 @@ func (a *applier) modify(ctx context.Context, m *mover, groups []string) {
 	if m.want != nil {
 		wanted = m.want.Groups
 	}
+	if m.facts.service != nil {
+		a.modifyService(ctx, m, groups, wanted)
+		return
+	}
 	err := a.onGroups(ctx, wanted, func() error {
 		_, err := a.region.api.ModifyNetworkInterfaceAttribute(ctx, &ec2.ModifyNetworkInterfaceAttributeInput{NetworkInterfaceId: aws.String(m.id), Groups: groups})
 		return err
@@ -309,6 +317,10 @@ func (a *applier) remember(ctx context.Context, movers []*mover) {
 		if m.fails || m.want == nil || !m.want.Kept || m.facts.kept && m.facts.owner == a.account.config.Cluster && slices.Equal(m.keep, m.facts.originals) {
 			continue
 		}
+		if m.facts.service != nil {
+			a.rememberService(ctx, m)
+			continue
+		}
 		id := strings.Join(m.keep, " ")
 		if byTags[id] == nil {
 			order = append(order, id)
@@ -329,7 +341,11 @@ func (a *applier) remember(ctx context.Context, movers []*mover) {
 func (a *applier) forget(ctx context.Context, movers []*mover) {
 	var list []*mover
 	for _, m := range movers {
-		if !m.fails && m.facts.kept && (m.want == nil || !m.want.Kept) {
+		switch {
+		case m.fails || !m.facts.kept || m.want != nil && m.want.Kept:
+		case m.facts.service != nil:
+			a.forgetService(ctx, m)
+		default:
 			list = append(list, m)
 		}
 	}

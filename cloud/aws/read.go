@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"isobar.dev/cloud"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 )
@@ -56,6 +57,7 @@ type nicFacts struct {
 	originals []string // IDs that the tags remember, sorted
 	kept      bool     // the tags are there
 	owner     string   // the cluster of the tags
+	service   *service // nil for an interface of EC2
 }
 
 // mark is the description of our rules.
@@ -117,7 +119,18 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := d.readServices(ctx, g, nics); err != nil {
+		return nil, nil, err
+	}
+	for id, f := range g.nics { // only services so far
+		if len(f.ours) > 0 || f.kept && f.owner == d.account.config.Cluster {
+			out[NICKey(id)] = Object{NIC: &NIC{Groups: f.ours, Own: len(f.own) > 0, Kept: f.kept}}
+		}
+	}
 	for _, n := range nics {
+		if interfaceOf(n) != cloud.VirtualMachine {
+			continue
+		}
 		id := aws.ToString(n.NetworkInterfaceId)
 		f := d.nic(g, n)
 		if n.Attachment != nil && aws.ToString(n.Attachment.InstanceId) != "" {
