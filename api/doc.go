@@ -6,5 +6,5 @@ package api
 
 // The float64 of a policy's priority is upstream's; hence allowDangerousTypes.
 
-//go:generate go tool -modfile=../tools/go.mod controller-gen object paths=./antrea/...;./cloud/...;./netpol/...;./nimbess/...;./runtime/...
+//go:generate go tool -modfile=../tools/go.mod controller-gen object paths=./antrea/...;./cloud/...;./isobar/...;./netpol/...;./nimbess/...;./runtime/...
 //go:generate go tool -modfile=../tools/go.mod controller-gen crd:allowDangerousTypes=true,generateEmbeddedObjectMeta=false paths=./antrea/...;./cloud/...;./netpol/...;./nimbess/... output:crd:dir=../deploy/crd

@@ -26,7 +26,7 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 		copyFile(t, filepath.Join("..", name), filepath.Join(root, name))
 	}
 	want := map[string]string{} // what is checked in, by path from the root
-	for _, room := range []string{"antrea", "cloud", "netpol", "nimbess", "runtime"} {
+	for _, room := range []string{"antrea", "cloud", "isobar", "netpol", "nimbess", "runtime"} {
 		walk(t, room, func(path string) {
 			switch {
 			case strings.HasPrefix(filepath.Base(path), "zz_generated."):

@@ -26,12 +26,21 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	cmd.SetIn(in)
 	cmd.SetOut(out)
 	cmd.SetErr(errOut)
-	if err := cmd.ExecuteContext(ctx); err != nil {
+	err := cmd.ExecuteContext(ctx)
+	if status, ok := err.(exitStatus); ok {
+		return int(status)
+	}
+	if err != nil {
 		fmt.Fprintln(errOut, "isobar:", err)
 		return 1
 	}
 	return 0
 }
+
+// exitStatus is what a command found, said by its exit status alone.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{
@@ -40,10 +49,11 @@ func root() *cobra.Command {
 		Long: `Isobar compiles network policies, in the dialects that you already use, and enforces
 them on Pods, cloud VMs and machines of every kind.
 
-Offline commands read manifests: files, folders or - for the standard input.`,
+Offline commands read manifests: files, folders or - for the standard input. Online ones ask the
+API server of a kubeconfig.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(evaluateCommand(), upCommand(), simCommand())
+	cmd.AddCommand(evaluateCommand(), planCommand(), upCommand(), simCommand())
 	return cmd
 }

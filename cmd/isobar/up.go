@@ -286,7 +286,7 @@ func (u *up) startWebhooks(ctx context.Context) error {
 
 // startRuntimeAPI serves VMs and VPCs, and returns when kubectl can get them.
 func (u *up) startRuntimeAPI(ctx context.Context, c *controller.Controller) error {
-	server, err := apiserver.New(u.config, c.Runtime(), apiserver.Options{Dir: filepath.Join(u.flags.dataDir, "runtime-api")})
+	server, err := apiserver.New(u.config, c.Runtime(), apiserver.Options{Dir: filepath.Join(u.flags.dataDir, "runtime-api"), Planner: c})
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (u *up) startRuntimeAPI(ctx context.Context, c *controller.Controller) erro
 	}
 	u.spawn(ctx, "runtime API", func(ctx context.Context) error { return server.Run(ctx, l) })
 	target := apiserver.DefaultTarget
-	target.Port, target.CABundle = int32(l.Addr().(*net.TCPAddr).Port), server.CABundle()
+	target.Port, target.CABundle, target.Plans = int32(l.Addr().(*net.TCPAddr).Port), server.CABundle(), true
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return apiserver.Install(ctx, client, target)

@@ -11,4 +11,4 @@ package apiserver
 
 // The definitions are those of our kinds alone; see openapi.go for the rest.
 
-//go:generate go tool -modfile=../../tools/go.mod openapi-gen --go-header-file=/dev/null --report-filename=/dev/null --output-pkg=isobar.dev/control/apiserver --output-dir=. --output-file=zz_generated.openapi.go isobar.dev/api/runtime/v1alpha1
+//go:generate go tool -modfile=../../tools/go.mod openapi-gen --go-header-file=/dev/null --report-filename=/dev/null --output-pkg=isobar.dev/control/apiserver --output-dir=. --output-file=zz_generated.openapi.go isobar.dev/api/runtime/v1alpha1 isobar.dev/api/isobar/v1alpha1

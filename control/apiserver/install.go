@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 )
 
@@ -25,9 +26,18 @@ const owner = "isobar-runtime-api"
 var (
 	services    = corev1.SchemeGroupVersion.WithResource("services")
 	apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
-	// name is how the API server calls a group and version.
-	name = runtimev1alpha1.GroupVersion.Version + "." + runtimev1alpha1.GroupVersion.Group
 )
+
+// nameOf is how the API server calls a group and version.
+func nameOf(gv schema.GroupVersion) string { return gv.Version + "." + gv.Group }
+
+// groups are what the Server at t serves.
+func (t Target) groups() []schema.GroupVersion {
+	if t.Plans {
+		return []schema.GroupVersion{runtimev1alpha1.GroupVersion, isobarv1alpha1.GroupVersion}
+	}
+	return []schema.GroupVersion{runtimev1alpha1.GroupVersion}
+}
 
 // Target is where the API server finds a Server: a Service and a port of it.
 type Target struct {
@@ -39,6 +49,8 @@ type Target struct {
 	ExternalName string
 	// CABundle is that of the Server.
 	CABundle []byte
+	// Plans: the Server has a Planner, and Plans are sent to it too.
+	Plans bool
 }
 
 // DefaultTarget is for a Server on the machine of its API server; it lacks the
@@ -48,7 +60,7 @@ var DefaultTarget = Target{Namespace: metav1.NamespaceSystem, Service: "isobar-r
 // Host is the name that the Server's certificate must have.
 func (t Target) Host() string { return t.Service + "." + t.Namespace + ".svc" }
 
-// Install makes the API server send requests for the group on to the Server at
+// Install makes the API server send requests for the groups on to the Server at
 // t, instead of where it sent them before, and waits until it does. That takes
 // about a second; ctx bounds it.
 func Install(ctx context.Context, client dynamic.Interface, t Target) error {
@@ -63,17 +75,24 @@ func Install(ctx context.Context, client dynamic.Interface, t Target) error {
 			return err
 		}
 	}
-	if err := apply(ctx, client.Resource(apiServices), name, map[string]any{
-		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": name},
-		"spec": map[string]any{
-			"group": runtimev1alpha1.GroupVersion.Group, "version": runtimev1alpha1.GroupVersion.Version,
-			"groupPriorityMinimum": 1000, "versionPriority": 100, "caBundle": t.CABundle,
-			"service": map[string]any{"namespace": t.Namespace, "name": t.Service, "port": t.Port},
-		},
-	}); err != nil {
-		return err
+	for _, gv := range t.groups() {
+		if err := apply(ctx, client.Resource(apiServices), nameOf(gv), map[string]any{
+			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": nameOf(gv)},
+			"spec": map[string]any{
+				"group": gv.Group, "version": gv.Version,
+				"groupPriorityMinimum": 1000, "versionPriority": 100, "caBundle": t.CABundle,
+				"service": map[string]any{"namespace": t.Namespace, "name": t.Service, "port": t.Port},
+			},
+		}); err != nil {
+			return err
+		}
 	}
-	return waitServed(ctx, client)
+	for _, gv := range t.groups() {
+		if err := waitServed(ctx, client, gv); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func apply(ctx context.Context, r dynamic.ResourceInterface, name string, object map[string]any) error {
@@ -88,31 +107,36 @@ func apply(ctx context.Context, r dynamic.ResourceInterface, name string, object
 	return nil
 }
 
-// waitServed returns when the group is served through the API server. The
+// waitServed returns when a group is served through the API server. The
 // condition of the APIService alone may still be that of before, so it is asked
 // for the resources themselves too.
-func waitServed(ctx context.Context, client dynamic.Interface) error {
+func waitServed(ctx context.Context, client dynamic.Interface, gv schema.GroupVersion) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := isServed(ctx, client)
+		err := isServed(ctx, client, gv)
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w", name, err)
+			return fmt.Errorf("wait for %s: %w", gv, err)
 		}
 	}
 }
 
-func isServed(ctx context.Context, client dynamic.Interface) error {
-	o, err := client.Resource(apiServices).Get(ctx, name, metav1.GetOptions{})
+func isServed(ctx context.Context, client dynamic.Interface, gv schema.GroupVersion) error {
+	o, err := client.Resource(apiServices).Get(ctx, nameOf(gv), metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	if err := isAvailable(o); err != nil {
+		return err
+	}
+	if gv == isobarv1alpha1.GroupVersion {
+		_, err = client.Resource(gv.WithResource(isobarv1alpha1.ResourcePlans)).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": gv.String(), "kind": "Plan", "spec": map[string]any{}}}, metav1.CreateOptions{})
 		return err
 	}
 	_, err = client.Resource(runtimev1alpha1.GroupVersion.WithResource(runtimev1alpha1.ResourceVpc)).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=-"})
@@ -140,8 +164,10 @@ func isAvailable(o *unstructured.Unstructured) error {
 
 // Uninstall takes back what Install did with t. It is no error that nothing is there.
 func Uninstall(ctx context.Context, client dynamic.Interface, t Target) error {
-	if err := client.Resource(apiServices).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("uninstall %s: %w", name, err)
+	for _, gv := range t.groups() {
+		if err := client.Resource(apiServices).Delete(ctx, nameOf(gv), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("uninstall %s: %w", gv, err)
+		}
 	}
 	if t.ExternalName == "" {
 		return nil

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 )
 
@@ -92,15 +94,16 @@ func errWrongType(o runtime.Object) error { return fmt.Errorf("make a table of a
 // may carry. Each kind stands for its internal version too: there is only one.
 func newScheme() (*runtime.Scheme, serializer.CodecFactory, error) {
 	s := runtime.NewScheme()
-	if err := runtimev1alpha1.AddToScheme(s); err != nil {
+	if err := errors.Join(runtimev1alpha1.AddToScheme(s), isobarv1alpha1.AddToScheme(s)); err != nil {
 		return nil, serializer.CodecFactory{}, err
 	}
+	s.AddKnownTypes(schema.GroupVersion{Group: isobarv1alpha1.GroupVersion.Group, Version: runtime.APIVersionInternal}, &isobarv1alpha1.Plan{})
 	internal := schema.GroupVersion{Group: runtimev1alpha1.GroupVersion.Group, Version: runtime.APIVersionInternal}
 	s.AddKnownTypes(internal,
 		&runtimev1alpha1.VirtualMachine{}, &runtimev1alpha1.VirtualMachineList{},
 		&runtimev1alpha1.Vpc{}, &runtimev1alpha1.VpcList{},
 	)
-	if err := s.SetVersionPriority(runtimev1alpha1.GroupVersion); err != nil {
+	if err := errors.Join(s.SetVersionPriority(runtimev1alpha1.GroupVersion), s.SetVersionPriority(isobarv1alpha1.GroupVersion)); err != nil {
 		return nil, serializer.CodecFactory{}, err
 	}
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 )
 
@@ -20,8 +22,8 @@ import (
 func describe(config *genericapiserver.Config) error {
 	// Without the internal version, which is no GVK that a client may ask for.
 	scheme := runtime.NewScheme()
-	if err := runtimev1alpha1.AddToScheme(scheme); err != nil {
-		return fmt.Errorf("describe %s: %w", runtimev1alpha1.GroupVersion, err)
+	if err := errors.Join(runtimev1alpha1.AddToScheme(scheme), isobarv1alpha1.AddToScheme(scheme)); err != nil {
+		return fmt.Errorf("describe the kinds: %w", err)
 	}
 	namer := openapinamer.NewDefinitionNamer(scheme)
 	name := func(goName string) (string, spec.Extensions) {

@@ -48,7 +48,9 @@ func newSite(t *testing.T, i *inventory) *site {
 	s := &site{t: t, env: e, ns: e.Namespace(t), inventory: i, client: dynamic.NewForConfigOrDie(e.Config()), core: kubernetes.NewForConfigOrDie(e.Config())}
 	t.Cleanup(func() {
 		s.stop()
-		if err := apiserver.Uninstall(context.Background(), s.client, apiserver.DefaultTarget); err != nil {
+		target := apiserver.DefaultTarget
+		target.Plans = true
+		if err := apiserver.Uninstall(context.Background(), s.client, target); err != nil {
 			t.Error(err)
 		}
 	})
@@ -59,7 +61,7 @@ func newSite(t *testing.T, i *inventory) *site {
 // start runs a new Server of the inventory, and returns when it is asked.
 func (s *site) start() {
 	s.t.Helper()
-	server, err := apiserver.New(s.env.Config(), s.inventory, apiserver.Options{})
+	server, err := apiserver.New(s.env.Config(), s.inventory, apiserver.Options{Planner: planner{}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -86,7 +88,7 @@ func (s *site) start() {
 		s.t.Logf("stopped in %v", time.Since(began).Round(time.Millisecond))
 	}
 	target := apiserver.DefaultTarget
-	target.Port, target.CABundle = int32(l.Addr().(*net.TCPAddr).Port), server.CABundle()
+	target.Port, target.CABundle, target.Plans = int32(l.Addr().(*net.TCPAddr).Port), server.CABundle(), true
 	installing, cancelInstall := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancelInstall()
 	began := time.Now()

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
+	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 	"isobar.dev/control/authority"
 )
@@ -36,11 +37,14 @@ type Options struct {
 	// Hosts are the DNS names and addresses that the API server dials: of a Target
 	// that is "service.namespace.svc". None means DefaultTarget's.
 	Hosts []string
+	// Planner answers Plans; nil means that they are not served.
+	Planner Planner
 }
 
 // Server serves an Inventory.
 type Server struct {
 	inventory Inventory
+	planner   Planner
 	authority *authority.Authority
 	client    kubernetes.Interface
 
@@ -67,7 +71,7 @@ func New(config *restclient.Config, inventory Inventory, o Options) (*Server, er
 	if err != nil {
 		return nil, fmt.Errorf("client of reviews: %w", err)
 	}
-	s := &Server{inventory: inventory, authority: a, client: client, ready: make(chan struct{}), closing: make(chan struct{})}
+	s := &Server{inventory: inventory, planner: o.Planner, authority: a, client: client, ready: make(chan struct{}), closing: make(chan struct{})}
 	vm, vpc := virtualMachines(), vpcs()
 	s.vms = &vmResource{
 		resource: resource[*runtimev1alpha1.VirtualMachine]{kind: vm, store: newStore(vm.copy), ready: s.ready, closing: s.closing},
@@ -164,6 +168,14 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	}
 	if err := server.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", runtimev1alpha1.GroupVersion, err)
+	}
+	if s.planner == nil {
+		return server, nil
+	}
+	group = genericapiserver.NewDefaultAPIGroupInfo(isobarv1alpha1.GroupVersion.Group, scheme, runtime.NewParameterCodec(scheme), codecs)
+	group.VersionedResourcesStorageMap[isobarv1alpha1.GroupVersion.Version] = map[string]rest.Storage{isobarv1alpha1.ResourcePlans: planResource{s.planner}}
+	if err := server.InstallAPIGroup(&group); err != nil {
+		return nil, fmt.Errorf("serve %s: %w", isobarv1alpha1.GroupVersion, err)
 	}
 	return server, nil
 }

@@ -12,6 +12,17 @@ import (
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
+		"isobar.dev/api/isobar/v1alpha1.Plan":                        schema_isobardev_api_isobar_v1alpha1_Plan(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanChange":                  schema_isobardev_api_isobar_v1alpha1_PlanChange(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanCost":                    schema_isobardev_api_isobar_v1alpha1_PlanCost(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanObject":                  schema_isobardev_api_isobar_v1alpha1_PlanObject(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanProblem":                 schema_isobardev_api_isobar_v1alpha1_PlanProblem(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanRefusal":                 schema_isobardev_api_isobar_v1alpha1_PlanRefusal(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanSpec":                    schema_isobardev_api_isobar_v1alpha1_PlanSpec(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanStatus":                  schema_isobardev_api_isobar_v1alpha1_PlanStatus(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanTotals":                  schema_isobardev_api_isobar_v1alpha1_PlanTotals(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanUsage":                   schema_isobardev_api_isobar_v1alpha1_PlanUsage(ref),
+		"isobar.dev/api/isobar/v1alpha1.TargetPlan":                  schema_isobardev_api_isobar_v1alpha1_TargetPlan(ref),
 		"isobar.dev/api/runtime/v1alpha1.IPAddress":                  schema_isobardev_api_runtime_v1alpha1_IPAddress(ref),
 		"isobar.dev/api/runtime/v1alpha1.NetworkInterface":           schema_isobardev_api_runtime_v1alpha1_NetworkInterface(ref),
 		"isobar.dev/api/runtime/v1alpha1.NetworkPolicyStatus":        schema_isobardev_api_runtime_v1alpha1_NetworkPolicyStatus(ref),
@@ -29,6 +40,633 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"isobar.dev/api/runtime/v1alpha1.Vpc":                        schema_isobardev_api_runtime_v1alpha1_Vpc(ref),
 		"isobar.dev/api/runtime/v1alpha1.VpcList":                    schema_isobardev_api_runtime_v1alpha1_VpcList(ref),
 		"isobar.dev/api/runtime/v1alpha1.VpcStatus":                  schema_isobardev_api_runtime_v1alpha1_VpcStatus(ref),
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_Plan(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Plan asks what writes of objects would do in the clouds, without making them. It can only be created, and is answered at once: nothing is kept of it, and nothing is written anywhere.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Metadata means nothing here.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec is the question.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("isobar.dev/api/isobar/v1alpha1.PlanSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is the answer.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("isobar.dev/api/isobar/v1alpha1.PlanStatus"),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/isobar/v1alpha1.PlanSpec", "isobar.dev/api/isobar/v1alpha1.PlanStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_PlanChange(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "PlanChange is one object of a target that would change.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"key": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Key of the object, in the target's own words.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"op": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Op is create, update or delete.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"text": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Text says what changes.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"key", "op"},
+			},
+		},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_PlanCost(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "PlanCost is what one rule needs of a quota when it is written alone.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"rule": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Rule is the rule's key.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"policy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Policy that the rule is of.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"need": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Need is what the rule needs of the quota.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+				Required: []string{"rule", "policy", "need"},
+			},
+		},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_PlanObject(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "PlanObject names an object.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion of the object, such as crd.antrea.io/v1beta1.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind of the object.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace of the object, if it belongs to one.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name of the object.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"apiVersion", "kind", "name"},
+			},
+		},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_PlanProblem(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "PlanProblem is a part of an object that could not be taken as it is written.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"index": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Index of the object: in manifests, or, counted on from their end, in delete.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"field": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Field is a JSON path in the object, such as spec.ingress[0].from[0].",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Message says what is wrong.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"warning": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Warning is true when the object is right, but the part does not do here what its author may expect.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"index", "message"},
+			},
+		},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_PlanRefusal(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "PlanRefusal is what a target would not enforce exactly. An Allow that is refused is left out; a Drop that is refused keeps its whole match closed.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"policy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Policy that the refusal is about; empty when it is about all that apply.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"rule": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Rule of the policy; empty when the refusal is about all of it.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"workloads": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Workloads that the rule would apply to.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason is a word for machines, such as QuotaExceeded.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Message says what, and what would fit.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"limit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Limit of the quota that is exceeded, if one is.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"need": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Need is what would be needed of the quota.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"costs": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Costs are the rules that need most of the quota, at most three, costliest first.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("isobar.dev/api/isobar/v1alpha1.PlanCost"),
+									},
+								},
+							},
+						},
+					},
+					"already": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Already is true when the target refuses the same now, without the writes.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"reason"},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/isobar/v1alpha1.PlanCost"},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_PlanSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "PlanSpec is the writes that a Plan is about: at most 1000 objects.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"manifests": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Manifests are objects as they would be, whole: policies of every kind, Groups, ClusterGroups, Tiers, Namespaces, Pods, Nodes, Services and ExternalEntities. A Pod without a status keeps its address and gets the labels.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("k8s.io/apimachinery/pkg/runtime.RawExtension"),
+									},
+								},
+							},
+						},
+					},
+					"delete": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Delete names objects that would be deleted, after Manifests are written.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("isobar.dev/api/isobar/v1alpha1.PlanObject"),
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/isobar/v1alpha1.PlanObject", "k8s.io/apimachinery/pkg/runtime.RawExtension"},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_PlanStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "PlanStatus is what the writes would do.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"problems": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Problems are what could not be taken of the objects as it is written.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("isobar.dev/api/isobar/v1alpha1.PlanProblem"),
+									},
+								},
+							},
+						},
+					},
+					"targets": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Targets are the places that would have something else to enforce, by name.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("isobar.dev/api/isobar/v1alpha1.TargetPlan"),
+									},
+								},
+							},
+						},
+					},
+					"totals": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Totals are sums over all targets.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("isobar.dev/api/isobar/v1alpha1.PlanTotals"),
+						},
+					},
+				},
+				Required: []string{"totals"},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/isobar/v1alpha1.PlanProblem", "isobar.dev/api/isobar/v1alpha1.PlanTotals", "isobar.dev/api/isobar/v1alpha1.TargetPlan"},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_PlanTotals(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "PlanTotals are sums over all targets.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"create": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Create counts objects that would be created in the clouds.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"update": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Update counts objects that would change.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"delete": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Delete counts objects that would be deleted.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"refused": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Refused counts refusals that are not there already.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"unknown": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Unknown counts targets with an error.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+				Required: []string{"create", "update", "delete", "refused", "unknown"},
+			},
+		},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_PlanUsage(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "PlanUsage is how much of a quota a target would use.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"quota": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Quota in the words of the cloud.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"of": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Of is the fullest of the things that the quota counts for.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"used": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Used after the writes.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"before": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Before is what is used now.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"limit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Limit of the quota.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+				Required: []string{"quota", "used", "before", "limit"},
+			},
+		},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_TargetPlan(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TargetPlan is what the writes would do at one target.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name of the target: provider/namespace/account/region/network.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"error": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Error is why nothing else is known of the target.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"pending": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Pending is true when the target is not yet as it should be without the writes: what it lacks is among the changes too.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"changes": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Changes are the writes in the cloud.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("isobar.dev/api/isobar/v1alpha1.PlanChange"),
+									},
+								},
+							},
+						},
+					},
+					"refusals": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Refusals are what the target would not enforce exactly.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("isobar.dev/api/isobar/v1alpha1.PlanRefusal"),
+									},
+								},
+							},
+						},
+					},
+					"usage": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Usage is what the target would use of its quotas.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("isobar.dev/api/isobar/v1alpha1.PlanUsage"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/isobar/v1alpha1.PlanChange", "isobar.dev/api/isobar/v1alpha1.PlanRefusal", "isobar.dev/api/isobar/v1alpha1.PlanUsage"},
 	}
 }
 

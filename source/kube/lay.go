@@ -83,7 +83,7 @@ func (l *Layer) lay(e *edit, w Write, in *interner) *Notice {
 		return unread("", "what else goes with a Namespace is not known: name what is deleted")
 	case w.Delete:
 		if !k.table.has(&e.snapshot, k.key(r.Namespace, r.Name)) {
-			return unread("", "it is not there")
+			return warn(unread("", "it is not there"))
 		}
 		e.delete(k, k.key(r.Namespace, r.Name))
 		return nil
@@ -99,9 +99,7 @@ func (l *Layer) lay(e *edit, w Write, in *interner) *Notice {
 	if pod, ok := it.value.(*policy.Workload); ok && pod.Kind == policy.KindPod && len(pod.Addrs) == 0 {
 		had, ok := e.snapshot.Workloads.Get(it.key)
 		if !ok {
-			n = unread("status.podIPs", "it has no address before it runs: nothing is enforced for it yet")
-			n.Problems[0].Warning = true
-			return n
+			return warn(unread("status.podIPs", "it has no address before it runs: nothing is enforced for it yet"))
 		}
 		labelled := *had
 		labelled.Labels = pod.Labels
@@ -112,6 +110,12 @@ func (l *Layer) lay(e *edit, w Write, in *interner) *Notice {
 		return nil
 	}
 	n.Problems, n.Unread = bounded(it.problems), it.value == nil
+	return n
+}
+
+// warn makes a warning of the only problem of n.
+func warn(n *Notice) *Notice {
+	n.Problems[0].Warning = true
 	return n
 }
 

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	gojson "encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 type Options struct {
 	Stdin         io.Reader // what "-" reads; nil means nothing
 	IgnoreUnknown bool      // skip kinds that are not known, with a warning
+	Namespace     string    // of objects that do not say; empty means default
 }
 
 // World is what the manifests describe.
@@ -35,14 +37,24 @@ type World struct {
 // Read reads files and folders into one world. The error joins every *Error
 // that was found, in order.
 func Read(paths []string, o Options) (World, error) {
+	r, err := readAll(paths, o)
+	if err != nil {
+		return World{}, err
+	}
+	r.complete()
+	return World{r.world, r.warnings}, nil
+}
+
+// readAll reads files and folders, and completes nothing.
+func readAll(paths []string, o Options) (*reader, error) {
 	if o.Stdin == nil {
 		o.Stdin = eof{}
 	}
-	r := reader{options: o, seen: map[string]document{}, bare: map[string]bool{}, tiers: map[int32]string{}}
+	r := &reader{options: o, seen: map[string]document{}, bare: map[string]bool{}, tiers: map[int32]string{}}
 	for _, path := range paths {
 		list, err := files(path)
 		if err != nil {
-			return World{}, err
+			return nil, err
 		}
 		for _, file := range list {
 			docs, errs := read(file, o.Stdin)
@@ -52,11 +64,7 @@ func Read(paths []string, o Options) (World, error) {
 			}
 		}
 	}
-	if len(r.errs) > 0 {
-		return World{}, errors.Join(r.errs...)
-	}
-	r.complete()
-	return World{r.world, r.warnings}, nil
+	return r, errors.Join(r.errs...)
 }
 
 type eof struct{}
@@ -68,6 +76,7 @@ type reader struct {
 	options  Options
 	world    policy.Snapshot
 	seen     map[string]document // by kind, namespace and name
+	objects  []Object
 	machines []machine
 	bare     map[string]bool  // IDs of Pods without a status
 	tiers    map[int32]string // names by number
@@ -123,7 +132,7 @@ func (r *reader) object(d document, raw []byte, in place) {
 	}
 	ns, name := head.Metadata.Namespace, head.Metadata.Name
 	if k.namespaced && ns == "" {
-		ns = "default"
+		ns = cmp.Or(r.options.Namespace, "default")
 	}
 	o := object{r: r, doc: d, raw: raw, namespace: ns, name: name, label: label(head.Kind, ns, name)}
 	if name == "" {
@@ -149,6 +158,7 @@ func (r *reader) object(d document, raw []byte, in place) {
 		return
 	}
 	r.seen[key] = d
+	r.objects = append(r.objects, Object{d.file, d.number, o.label, head.APIVersion, head.Kind, ns, name, raw})
 	k.read(&o)
 }
 
