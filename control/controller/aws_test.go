@@ -208,7 +208,8 @@ func TestAWSFaults(t *testing.T) {
 	e.create(e.secret(`{"accessKeyId":"AKIAWRONG00000000001","accessKeySecret":"wrongSecretForTheSimulator0000000000001"}`),
 		e.account("us-east-1", "eu-west-1"), e.selector("all", everything))
 	e.policies()
-	e.eventually("wrong keys", e.accountIs("region us-east-1", "Inventory", "False ReadFailed"))
+	e.eventually("wrong keys", all(e.accountIs("region us-east-1", "Inventory", "False ReadFailed"),
+		e.accountIs("AuthFailure", "Connected", "False CredentialsRefused"), e.hasEvent("acct", "CredentialsRefused")))
 	cpa, err := get[cloudv1alpha1.CloudProviderAccount](e.env, "acct")
 	if err != nil || strings.Contains(fmt.Sprint(cpa.Status), "wrongSecret") {
 		t.Fatal(err, cpa.Status)
@@ -216,7 +217,7 @@ func TestAWSFaults(t *testing.T) {
 	t.Log(cpa.Status.Error)
 	update[corev1.Secret](e.env, "keys", func(s *corev1.Secret) { s.Data = map[string][]byte{"credentials": []byte(simKeys)} })
 	enforced := all(e.reach(app1, db1, 5432, sim.Allowed), e.reach(web1, db1, 5432, sim.Denied))
-	e.eventually("right keys", all(enforced, e.accountIs("", "Enforced", "True Enforced")))
+	e.eventually("right keys", all(enforced, e.accountIs("", "Enforced", "True Enforced"), e.accountIs("", "Connected", "True Connected")))
 
 	fault := func(f sim.Fault) {
 		t.Helper()
@@ -225,7 +226,7 @@ func TestAWSFaults(t *testing.T) {
 		}
 	}
 	fault(sim.Fault{Kind: sim.FaultError, Region: "eu-west-1"})
-	e.eventually("a region answers 500", e.accountIs("region eu-west-1", "Inventory", "False ReadFailed"))
+	e.eventually("a region answers 500", all(e.accountIs("region eu-west-1", "Inventory", "False ReadFailed"), e.accountIs("region eu-west-1", "Connected", "True Connected")))
 	e.label(cloudv1alpha1.ExternalEntityName(web1), cloudv1alpha1.LabelTagPrefix+"Role", "app")
 	e.eventually("the other goes on", e.reach(web1, db1, 5432, sim.Allowed))
 	e.quietly("its VMs stay", func() string {

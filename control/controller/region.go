@@ -102,6 +102,11 @@ func (c *Controller) listRegion(ctx context.Context, a *account, r *region) (err
 		r.poke() // it may have been another account
 		return nil, false
 	}
+	// Now: by the time that it is told, the account may have other secrets.
+	networksErr = a.scrubbed(networksErr)
+	for i := range answers {
+		answers[i].Err = a.scrubbed(answers[i].Err)
+	}
 	r.view = r.view.with(networks, networksErr, matches, answers)
 	a.version++
 	err = networksErr

@@ -27,10 +27,25 @@ func jitter(d time.Duration) time.Duration {
 // throttled says whether a cloud refused because it was asked too often: then
 // news is no reason to ask again sooner.
 func throttled(err error) bool {
+	code := codeOf(err)
+	return code == "RequestLimitExceeded" || strings.HasPrefix(code, "Throttl") || strings.HasPrefix(code, "TooManyRequests")
+}
+
+// refusesCredentials says whether a cloud refused because of who asks.
+func refusesCredentials(err error) bool {
+	switch code := codeOf(err); code {
+	case "AuthFailure", "AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "InvalidClientTokenId", "UnrecognizedClientException",
+		"SignatureDoesNotMatch", "RequestExpired", "ExpiredToken", "ExpiredTokenException", "OptInRequired":
+		return true
+	}
+	return false
+}
+
+// codeOf returns a cloud's own code for an error, or "".
+func codeOf(err error) string {
 	var coded interface{ ErrorCode() string }
 	if !errors.As(err, &coded) {
-		return false
+		return ""
 	}
-	code := coded.ErrorCode()
-	return code == "RequestLimitExceeded" || strings.HasPrefix(code, "Throttl") || strings.HasPrefix(code, "TooManyRequests")
+	return coded.ErrorCode()
 }

@@ -24,7 +24,7 @@ const (
 
 // Conditions of accounts.
 const (
-	conditionConnected = "Connected" // there are usable credentials
+	conditionConnected = "Connected" // its cloud takes the credentials
 	conditionInventory = "Inventory" // all regions and selectors were read the last time
 	conditionEnforced  = "Enforced"  // all its targets are as they should be
 	conditionRestored  = "Restored"  // of one that is being deleted: what was done in the cloud is undone
@@ -54,16 +54,49 @@ func (c *Controller) writeAccountStatus(ctx context.Context, a *account, cpa *cl
 	if !c.leads() {
 		return nil
 	}
-	connected := metav1.Condition{Type: conditionConnected, Status: metav1.ConditionTrue, Reason: "Connected", Message: "the credentials are usable"}
-	if connectErr != nil {
-		connected.Status, connected.Reason, connected.Message = metav1.ConditionFalse, reasonOf(connectErr, "Invalid"), a.text(connectErr)
-	}
+	connected := a.connectedCondition(connectErr)
 	inventory, inventoryErr := a.inventoryCondition(connectErr)
 	text := a.text(errors.Join(connectErr, inventoryErr))
 	if inventory.Reason == reasonPending && text == "" {
 		text = cpa.Status.Error
 	}
 	return c.writeStatus(ctx, cpa, text, connected, inventory, c.enforcedCondition(a, inventory))
+}
+
+// connectedCondition says whether the cloud takes the credentials: it does when one
+// region answers. Before any has, and when all have asked for a pause, nothing new
+// is known.
+func (a *account) connectedCondition(connectErr error) metav1.Condition {
+	out := metav1.Condition{Type: conditionConnected, Status: metav1.ConditionTrue, Reason: "Connected", Message: "the cloud takes the credentials"}
+	if connectErr != nil {
+		out.Status, out.Reason, out.Message = metav1.ConditionFalse, reasonOf(connectErr, "Invalid"), a.text(connectErr)
+		return out
+	}
+	a.mu.Lock()
+	answered, pending := false, len(a.regions) == 0
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(a.regions)) {
+		switch v := a.regions[name].view; {
+		case v.networksErr != nil && !throttled(v.networksErr):
+			errs = append(errs, inRegion(name, v.networksErr))
+		case v.networksErr == nil && v.networksRead:
+			answered = true
+		default:
+			pending = true
+		}
+	}
+	a.mu.Unlock()
+	switch {
+	case answered:
+	case pending:
+		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, reasonPending, "not asked yet"
+	default:
+		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "Unreachable", a.text(errors.Join(errs...))
+		if slices.ContainsFunc(errs, refusesCredentials) {
+			out.Reason = "CredentialsRefused"
+		}
+	}
+	return out
 }
 
 // inventoryCondition says what could not be read the last time.

@@ -138,6 +138,14 @@ func (c *Controller) scrubbed(t *target, err error) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.scrubbed(err)
+}
+
+// scrubbed returns err without the account's secrets. The caller holds a.mu.
+func (a *account) scrubbed(err error) error {
+	if err == nil {
+		return nil
+	}
 	if text := err.Error(); a.scrub(text) != text {
 		return cleanError{a.scrub(text), err}
 	}
