@@ -51,6 +51,13 @@ type Observer interface {
 	Notes() []Note
 }
 
+// Sharer is what a Driver has whose target is seen from others.
+type Sharer[T any] interface {
+	// Shares says whether a change is one that Drivers of other targets act upon
+	// when they read theirs.
+	Shares(c Change[T]) bool
+}
+
 // Op is what a Change does.
 type Op string
 

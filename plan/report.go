@@ -14,6 +14,7 @@ type Report struct {
 	Refusals []policy.Refusal // what the target does not enforce exactly
 	Usage    []Usage          // of its quotas, once the changes are made
 	Notes    []Note           // what was noticed in the target and left alone
+	Shared   bool             // other targets act upon one of Changes when they are read anew
 	Objects  int              // how many the target should have
 	// Written is how many of Changes are known to be done: none in a preview,
 	// all when Sync returns no error.

@@ -110,6 +110,9 @@ func (s *state[T]) prepare(ctx context.Context, rs policy.Ruleset) (Report, func
 	changes := Diff(s.have, want, s.driver.Equal)
 	for _, c := range changes {
 		report.Changes = append(report.Changes, ChangeText{c.Key, c.Op(), s.describe(c)})
+		if x, ok := s.driver.(Sharer[T]); ok && x.Shares(c) {
+			report.Shared = true
+		}
 	}
 	if m, ok := s.driver.(Meter[T]); ok {
 		report.Usage = m.Usage(want)

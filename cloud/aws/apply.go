@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -347,6 +348,25 @@ func (a *applier) namedByKept(key string) error {
 	return nil
 }
 
+// referrers returns the groups of others whose rules name a group, or "" when
+// there are none that can be found.
+func (a *applier) referrers(ctx context.Context, id string) string {
+	var out []string
+	for _, by := range []string{"ip-permission.group-id", "egress.ip-permission.group-id"} {
+		found, err := a.region.groups(ctx, filter(by, id))
+		if err != nil {
+			return ""
+		}
+		for _, x := range found {
+			if other := aws.ToString(x.GroupId); other != id && a.ground.keys[other] == "" {
+				out = append(out, other)
+			}
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), ", ")
+}
+
 func (a *applier) deleteGroup(ctx context.Context, key string) error {
 	g := a.ground.groups[key]
 	if g == nil {
@@ -365,6 +385,11 @@ func (a *applier) deleteGroup(ctx context.Context, key string) error {
 		_, err := a.region.api.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: aws.String(g.id)})
 		return err
 	})
+	if code(err) == "DependencyViolation" {
+		if by := a.referrers(ctx, g.id); by != "" {
+			return fmt.Errorf("delete security group %s: rules of %s, which is not ours, name it: %w", g.id, by, err)
+		}
+	}
 	if err != nil && code(err) != "InvalidGroup.NotFound" {
 		return fmt.Errorf("delete security group %s: %w", g.id, err)
 	}

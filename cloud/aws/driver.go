@@ -31,6 +31,7 @@ var (
 	_ plan.Describer[Object] = (*Driver)(nil)
 	_ plan.Meter[Object]     = (*Driver)(nil)
 	_ plan.Observer          = (*Driver)(nil)
+	_ plan.Sharer[Object]    = (*Driver)(nil)
 )
 
 // Driver returns a new Driver of a VPC. A region that the account does not have
@@ -51,6 +52,7 @@ func (d *Driver) place() Place {
 		return p
 	}
 	p.Prefixes, p.Foreign = d.ground.prefixes, d.ground.regionGroups
+	p.Peers, p.Carried = d.ground.peers, d.ground.carried()
 	p.nephe = d.ground.leftovers()
 	p.Fixed = map[string]string{}
 	for id, f := range d.ground.nics {

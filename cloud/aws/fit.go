@@ -93,7 +93,7 @@ func (l *lowering) try(c *class, d policy.Direction, room int, without map[strin
 		}
 	}
 	var lost bool
-	a.rules, lost = write(allowed, l.members)
+	a.rules, lost = write(allowed, slices.Concat(l.members, l.remotes))
 	if lost {
 		a.refusals = append(a.refusals, l.lostProtocols(c, d)...)
 	}

@@ -36,6 +36,8 @@ func bucketOf(api string) (burst int, perSecond rate.Limit) {
 		return 100, 5
 	case api == "CreateTags":
 		return 100, 10
+	case api == "DescribeStaleSecurityGroups":
+		return 20, 5
 	case strings.HasPrefix(api, "Describe"):
 		return 100, 20
 	}

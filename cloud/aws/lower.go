@@ -69,6 +69,9 @@ type Place struct {
 	// that names them; above, one call for each member, and one rule whatever
 	// their number.
 	ManyPeers int
+	Peers     []Peer // by VPC
+	// Carried are the interfaces that have each membership group now, by class.
+	Carried map[string][]string
 }
 
 // Lower returns the Objects that enforce rs in a VPC, and what they cannot.
@@ -77,8 +80,9 @@ func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 	p.Quotas, p.ManyPeers = p.Quotas.orDefaults(), cmp.Or(p.ManyPeers, 9)
 	l := newLowering(p, rs)
 	l.chooseMembers()
-	objects := l.objects(0)
-	if most := max(p.Quotas.GroupsPerRegion-p.Foreign, 1); groupsOf(objects) > most {
+	l.chooseRemote()
+	objects, most := l.objects(0), max(p.Quotas.GroupsPerRegion-p.Foreign, 1)
+	if groupsOf(objects) > most {
 		// Without membership groups there are fewer, and maybe rules enough.
 		l.members, l.joined = nil, map[string][]string{}
 		for _, limit := range []int{0, most} {
@@ -89,6 +93,7 @@ func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 		}
 	}
 	l.hold(objects)
+	l.share(objects, most)
 	return objects, plan.SortRefusals(l.refusals)
 }
 
@@ -101,6 +106,7 @@ type lowering struct {
 	classes  []*class
 	classOf  map[string]*class // by network interface
 	members  []*membership
+	remotes  []*membership       // of other VPCs
 	joined   map[string][]string // Classes of the memberships of each interface
 	unplaced []policy.Refusal    // of workloads without an interface
 	refusals []policy.Refusal
@@ -123,7 +129,11 @@ func newLowering(p Place, rs policy.Ruleset) *lowering {
 	if len(rs.Workloads) > 0 {
 		l.network = rs.Workloads[0].Workload.Network
 	}
-	l.f = flat.New(rs, flat.Options{Network: l.network, Prefixes: p.Prefixes, WholeSCTP: true})
+	o := flat.Options{Network: l.network, Prefixes: p.Prefixes, WholeSCTP: true}
+	for _, x := range p.Peers {
+		o.Joined = append(o.Joined, flat.Network{ID: x.VPC, Prefixes: x.Prefixes})
+	}
+	l.f = flat.New(rs, o)
 	l.classify()
 	return l
 }
@@ -239,6 +249,7 @@ func (l *lowering) refuse(r policy.Refusal) policy.Refusal {
 // membership is a security group that stands for members of a group of peers.
 type membership struct {
 	class string
+	name  string   // by which rules name it: its key or, in another VPC, its ID
 	peers string   // Key of the Members
 	addrs flat.Set // of the interfaces that carry it
 	nics  []string
@@ -255,7 +266,7 @@ func (l *lowering) chooseMembers() {
 	}
 	var list []candidate
 	for _, key := range l.allowedPeers() {
-		c := candidate{key: key, nics: l.interfaces(key)}
+		c := candidate{key: key, nics: l.interfacesOf(l.membersOf(key), l.network, l.f.Local())}
 		if c.count = countPrefixes(c.nics); c.count >= l.ManyPeers {
 			list = append(list, c)
 		}
@@ -265,7 +276,7 @@ func (l *lowering) chooseMembers() {
 		return cmp.Or(cmp.Compare(bits.Len(uint(b.count)), bits.Len(uint(a.count))), cmp.Compare(a.key, b.key))
 	})
 	for _, c := range list {
-		class := "m-" + hash(c.key)
+		class := membershipClass(c.key)
 		carry := map[string][]netip.Addr{}
 		for nic, addrs := range c.nics {
 			if l.slots(nic) > 0 {
@@ -275,7 +286,7 @@ func (l *lowering) chooseMembers() {
 		if countPrefixes(carry) < l.ManyPeers {
 			continue
 		}
-		m := &membership{class: class, peers: c.key, nics: slices.Sorted(maps.Keys(carry))}
+		m := &membership{class: class, name: GroupKey(class), peers: c.key, nics: slices.Sorted(maps.Keys(carry))}
 		for _, nic := range m.nics {
 			m.addrs = m.addrs.Union(flat.SetOfAddrs(carry[nic]...))
 			l.joined[nic] = append(l.joined[nic], class)
@@ -319,36 +330,37 @@ func (l *lowering) allowedPeers() []string {
 	return slices.Sorted(maps.Keys(keys))
 }
 
-// interfaces returns the interfaces in this VPC of the members of a group, with
-// the addresses by which EC2 knows them as carriers of a security group.
-func (l *lowering) interfaces(key string) map[string][]netip.Addr {
-	out := map[string][]netip.Addr{}
+// membershipClass names the membership groups that stand for a group of peers.
+func membershipClass(key string) string { return "m-" + hash(key) }
+
+// membersOf returns the members of a group that a rule names.
+func (l *lowering) membersOf(key string) []*policy.Workload {
 	i, ok := slices.BinarySearchFunc(l.rs.Groups, key, func(m policy.Members, key string) int { return cmp.Compare(m.Key, key) })
 	if !ok {
-		return out
+		return nil
 	}
-	for _, w := range l.rs.Groups[i].Workloads {
-		if w.Network != l.network || w.Kind != policy.KindExternal {
+	return l.rs.Groups[i].Workloads
+}
+
+// interfacesOf returns the interfaces of those workloads that are VMs of a VPC,
+// with the addresses by which EC2 knows them as carriers of a security group: not
+// public ones, which the Internet gateway translates.
+func (l *lowering) interfacesOf(workloads []*policy.Workload, vpc string, prefixes flat.Set) map[string][]netip.Addr {
+	out := map[string][]netip.Addr{}
+	for _, w := range workloads {
+		if w.Network != vpc || w.Kind != policy.KindExternal {
 			continue
 		}
 		for _, n := range w.Interfaces {
 			for _, a := range n.Addrs {
-				if l.isLocal(a) && slices.Contains(w.Addrs, a) {
+				isLocal := prefixes.Has(a) || prefixes.IsEmpty() && (a.IsPrivate() || a.Is6())
+				if isLocal && slices.Contains(w.Addrs, a) {
 					out[n.ID] = append(out[n.ID], a)
 				}
 			}
 		}
 	}
 	return out
-}
-
-// isLocal says whether a is an address of the VPC, rather than a public one
-// that the Internet gateway translates.
-func (l *lowering) isLocal(a netip.Addr) bool {
-	if len(l.Prefixes) > 0 {
-		return l.f.Local().Has(a)
-	}
-	return a.IsPrivate() || a.Is6()
 }
 
 func groupsOf(objects map[string]Object) int {

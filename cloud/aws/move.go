@@ -211,7 +211,7 @@ func (a *applier) prepare(m *mover) error {
 
 // isMembership says whether the group of that key has no rules of its own.
 func (a *applier) isMembership(key string) bool {
-	return strings.HasPrefix(key, GroupKey("m-")) || isNephePeer(key)
+	return isMembershipKey(key) || isNephePeer(key)
 }
 
 // named returns the memberships that rules name of groups which interfaces move

@@ -158,7 +158,7 @@ func (a *applier) permissions(key string, rules []Rule, marked bool) (string, []
 			id := r.Group // of a group that is not ours, or that has gone
 			if peer := a.ground.groups[r.Group]; peer != nil {
 				id = peer.id
-			} else if marked {
+			} else if marked && !a.ground.hasPeerGroup(id) {
 				return "", nil, fmt.Errorf("%s: names %s, which is not there", key, r.Group)
 			}
 			p.UserIdGroupPairs = append(p.UserIdGroupPairs, types.UserIdGroupPair{GroupId: aws.String(id), Description: mark})

@@ -38,6 +38,7 @@ type ground struct {
 	nics         map[string]*nicFacts
 	regionGroups int             // groups of the VPC that are not ours
 	named        map[string]bool // IDs of groups not ours that rules of such groups name
+	peers        []Peer          // by VPC
 	notes        []plan.Note
 	nephe        map[string]*Group // by key: what is taken over, as it is
 	pinned       map[string]bool   // of these, by key, those that cannot go
@@ -144,6 +145,12 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 		if len(f.own) == 0 && !f.kept && !slices.ContainsFunc(f.ours, isNephe) {
 			g.notes = append(g.notes, plan.Note{Key: NICKey(id), Text: "it is not known what groups it had before ours: when ours leave it gets the VPC's default group"})
 		}
+	}
+	if err := d.readPeers(ctx, g); err != nil {
+		return nil, nil, err
+	}
+	if err := d.noteStale(ctx, g, groups); err != nil {
+		return nil, nil, err
 	}
 	slices.SortFunc(g.notes, func(a, b plan.Note) int { return strings.Compare(a.Key+a.Text, b.Key+b.Text) })
 	return out, g, nil

@@ -135,7 +135,7 @@ func (w *writer) emit(protocol string, from, to int32, need, within flat.Set) {
 	groups := w.useful(protocol, need, within)
 	for _, m := range groups {
 		need = need.Minus(m.addrs)
-		w.rules = append(w.rules, Rule{Protocol: protocol, From: from, To: to, Group: GroupKey(m.class)})
+		w.rules = append(w.rules, Rule{Protocol: protocol, From: from, To: to, Group: m.name})
 	}
 	for _, p := range need.Cover(within) {
 		w.rules = append(w.rules, Rule{Protocol: protocol, From: from, To: to, Prefix: p})

@@ -15,8 +15,17 @@ type Options struct {
 	// Prefixes are those of the network. A workload of another network with an
 	// address inside them cannot be reached at it from here. None means not known.
 	Prefixes []netip.Prefix
+	// Joined are the networks to which this one has a route. An address in one's
+	// prefixes stands for a workload there, not for one of another cloud network.
+	Joined []Network
 	// WholeSCTP: the target tells SCTP from other protocols, but not its ports.
 	WholeSCTP bool
+}
+
+// Network is a network and its prefixes.
+type Network struct {
+	ID       string
+	Prefixes []netip.Prefix
 }
 
 // Flattener flattens the rules of one Ruleset. It may be used by one goroutine
@@ -94,14 +103,33 @@ func (f *Flattener) settle() {
 	var unclear []netip.Addr
 	for a, list := range f.known {
 		here := slices.DeleteFunc(slices.Clone(list), func(w *policy.Workload) bool { return w.Network != f.o.Network })
-		switch {
-		case len(here) > 0:
+		if len(here) > 0 {
 			f.known[a] = here
-		case f.local.Has(a), slices.ContainsFunc(list, func(w *policy.Workload) bool { return w.Network != list[0].Network }):
+			continue
+		}
+		joined := f.joined(a)
+		if joined != "" {
+			list = slices.DeleteFunc(slices.Clone(list), func(w *policy.Workload) bool { return w.Network != joined && w.Network != "" })
+			if len(list) > 0 {
+				f.known[a] = list
+			}
+		}
+		switch {
+		case f.local.Has(a), len(list) == 0, slices.ContainsFunc(list, func(w *policy.Workload) bool { return w.Network != list[0].Network }):
 			unclear = append(unclear, a)
 		}
 	}
 	f.unclear = SetOfAddrs(unclear...)
+}
+
+// joined returns the network of o.Joined that has an address, or "".
+func (f *Flattener) joined(a netip.Addr) string {
+	for _, n := range f.o.Joined {
+		if slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			return n.ID
+		}
+	}
+	return ""
 }
 
 // Local returns the prefixes of the network as a Set.
