@@ -181,10 +181,14 @@ func crash[T any](t *testing.T, from, to State, n int, p Place[T]) bool {
 	foreign := p.Foreign()
 	y := r.syncer()
 	r.sync(y, from)
+	tried := p.Writes()
 	p.FailAfter(n)
 	_, err := y.Sync(context.Background(), to.Ruleset)
 	p.FailAfter(-1)
 	if err == nil {
+		if tried = p.Writes() - tried; tried > n+1 { // the last one may have been made and its answer lost
+			t.Fatalf("%d writes were tried with no error where all after %d should fail", tried, n)
+		}
 		return false
 	}
 	// A new process finds the way to the end, and also back.
