@@ -7,6 +7,8 @@ import (
 	sim "isobar.dev/sim/aws"
 )
 
+var anywhere = netip.MustParsePrefix("0.0.0.0/0")
+
 const byNephe = "Managed by nephe controller"
 
 // programmed is a VPC as Nephe has left it, which enforces "web" (anybody to 443, itself to
@@ -22,7 +24,7 @@ func programmed() network {
 	}
 	return network{id: "vpc-1", groups: []*sim.Group{
 		group("agweb", "ag-6b1f"), group("agdb", "ag-77aa"),
-		group("atweb", "at-6b1f", rule(false, 443, sim.Rule{CIDR: netip.MustParsePrefix("0.0.0.0/0")}), rule(true, 5432, sim.Rule{Group: "sg-agdb"})),
+		group("atweb", "at-6b1f", rule(false, 443, sim.Rule{CIDR: anywhere}), rule(true, 5432, sim.Rule{Group: "sg-agdb"})),
 		group("atdb", "at-77aa", rule(false, 5432, sim.Rule{Group: "sg-agweb"})),
 	}, vms: []vm{
 		{name: "web1", role: "web", groups: []string{"sg-agweb", "sg-atweb"}}, {name: "web2", role: "web", groups: []string{"sg-agweb", "sg-atweb"}},
