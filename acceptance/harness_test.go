@@ -237,7 +237,7 @@ func (w *world) runtimeAPI() dynamic.Interface {
 
 func (w *world) serveRuntime(r *run) *rest.Config {
 	w.t.Helper()
-	server, err := apiserver.New(r.config, r.Runtime(), apiserver.Options{})
+	server, err := apiserver.New(r.config, r.Runtime(), apiserver.Options{Planner: r.Controller})
 	if err != nil {
 		w.t.Fatal(err)
 	}
