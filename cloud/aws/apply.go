@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -29,18 +30,22 @@ func (d *Driver) Apply(ctx context.Context, changes []plan.Change[Object]) error
 	if d.ground == nil {
 		return errors.New("apply: the VPC has not been read")
 	}
-	a := &applier{Driver: d, failed: map[string]error{}, have: map[string]*Group{}}
+	a := &applier{Driver: d, failed: map[string]error{}, have: map[string]*Group{}, wanted: map[string]*Group{}, named: map[string][]string{}}
 	for _, c := range changes {
 		if c.Have != nil && c.Have.NIC != nil || c.Want != nil && c.Want.NIC != nil {
 			a.nics = append(a.nics, c)
 		} else {
 			a.groups = append(a.groups, c)
+			if c.Want != nil {
+				a.wanted[c.Key] = c.Want.Group
+			}
 		}
 	}
 	a.createGroups(ctx)
-	a.authorizeAll(ctx)
+	a.delayed = a.rewrites()
+	a.fillAll(ctx, slices.DeleteFunc(slices.Clone(a.groups), func(c plan.Change[Object]) bool { return a.isDelayed(c.Key) }))
 	a.move(ctx)
-	a.revokeAll(ctx)
+	a.revokeGroups(ctx, a.groups)
 	a.deleteGroups(ctx)
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(a.failed)) {
@@ -53,11 +58,18 @@ func (d *Driver) Apply(ctx context.Context, changes []plan.Change[Object]) error
 type applier struct {
 	*Driver
 	groups, nics []plan.Change[Object]
-	have         map[string]*Group // what groups that are to stay have now
-	failed       map[string]error  // by key
+	wanted       map[string]*Group   // of groups
+	delayed      []*rewrite          // made while interfaces move
+	named        map[string][]string // what peers has found
+
+	mu     sync.Mutex        // for what follows, and the groups of the ground, while several calls are under way
+	have   map[string]*Group // what groups that are to stay have now
+	failed map[string]error  // by key
 }
 
 func (a *applier) fail(key string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.failed[key] == nil {
 		a.failed[key] = err
 	}
@@ -80,21 +92,49 @@ func (d *Driver) onFreshGroups(ctx context.Context, keys []string, unknown strin
 	return f()
 }
 
+// now returns what a group that is to stay has now, or nil.
+func (a *applier) now(key string) *Group {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.have[key]
+}
+
+// failure returns why the change of that key has failed, or nil.
+func (a *applier) failure(key string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.failed[key]
+}
+
+// note enters what a group has now.
+func (a *applier) note(key string, g *Group) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.have[key] = g
+	if f := a.ground.groups[key]; f != nil {
+		f.now = g
+	}
+}
+
 func (a *applier) createGroups(ctx context.Context) {
+	var missing []plan.Change[Object]
 	for _, c := range a.groups {
 		switch {
 		case c.Want == nil:
 		case c.Have != nil:
 			a.have[c.Key] = c.Have.Group
 		default:
-			have, err := a.createGroup(ctx, c.Key, c.Want.Group)
-			if err != nil {
-				a.fail(c.Key, err)
-				continue
-			}
-			a.have[c.Key] = have
+			missing = append(missing, c)
 		}
 	}
+	each(missing, func(c plan.Change[Object]) {
+		have, err := a.createGroup(ctx, c.Key, c.Want.Group)
+		if err != nil {
+			a.fail(c.Key, err)
+			return
+		}
+		a.note(c.Key, have)
+	})
 }
 
 // name is the group's name in EC2, where it is unique in the VPC.
@@ -130,6 +170,8 @@ func (a *applier) createGroup(ctx context.Context, key string, want *Group) (*Gr
 
 // know enters a new group into the ground.
 func (a *applier) know(key, id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.ground.exists[id], a.ground.keys[id] = true, key
 	a.ground.groups[key] = &groupFacts{id: id, fresh: true, foreign: map[policy.Direction][]Rule{}}
 }
@@ -153,6 +195,8 @@ func (a *applier) adopt(ctx context.Context, key, name string, want *Group) (*Gr
 		return nil, fmt.Errorf("create security group %s: %s has the name, and is not ours", name, aws.ToString(found[0].GroupId))
 	}
 	a.know(key, aws.ToString(found[0].GroupId))
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return a.group(a.ground, key, found[0]), nil
 }
 
@@ -165,22 +209,24 @@ func (notThereYet) ErrorCode() string { return "NotThereYet" }
 // ErrorMessage and ErrorFault are what smithy.APIError has besides.
 func (n notThereYet) ErrorMessage() string { return n.Error() }
 
-// authorizeAll adds the rules that groups lack. A new group, which nobody has
-// yet, first loses the rules that EC2 gave it. Groups in which old and new rules
-// have no place together come last.
-func (a *applier) authorizeAll(ctx context.Context) {
-	for _, tight := range []bool{false, true} {
-		for _, c := range a.groups {
-			if c.Want == nil || a.have[c.Key] == nil || a.failed[c.Key] != nil {
-				continue
-			}
-			for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
-				if err := a.fillGroup(ctx, c, dir, tight); err != nil {
-					a.fail(c.Key, err)
-					break
-				}
+// fillAll adds the rules that groups lack. A new group, which nobody has yet,
+// first loses the rules that EC2 gave it. Groups in which old and new rules have
+// no place together come last, one by one.
+func (a *applier) fillAll(ctx context.Context, groups []plan.Change[Object]) {
+	fill := func(c plan.Change[Object], tight bool) {
+		if c.Want == nil || a.now(c.Key) == nil || a.failure(c.Key) != nil {
+			return
+		}
+		for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
+			if err := a.fillGroup(ctx, c, dir, tight); err != nil {
+				a.fail(c.Key, err)
+				break
 			}
 		}
+	}
+	each(groups, func(c plan.Change[Object]) { fill(c, false) })
+	for _, c := range groups {
+		fill(c, true)
 	}
 }
 
@@ -191,7 +237,7 @@ func (a *applier) authorizeAll(ctx context.Context) {
 func (a *applier) fillGroup(ctx context.Context, c plan.Change[Object], dir policy.Direction, tight bool) error {
 	want, isNew := c.Want.Group, c.Have == nil
 	for {
-		have := a.have[c.Key]
+		have := a.now(c.Key)
 		add, stale := a.delta(have, want, dir)
 		if isNew {
 			isNew = false
@@ -255,7 +301,7 @@ func (a *applier) fits(have *Group, class string, dir policy.Direction, add []Ru
 func (a *applier) put(ctx context.Context, key string, dir policy.Direction, rules []Rule) error {
 	err := a.authorize(ctx, key, dir, rules)
 	if err == nil {
-		a.setRules(key, dir, sorted(slices.Concat(a.have[key].rules(dir), rules)))
+		a.setRules(key, dir, sorted(slices.Concat(a.now(key).rules(dir), rules)))
 	}
 	return err
 }
@@ -263,25 +309,25 @@ func (a *applier) put(ctx context.Context, key string, dir policy.Direction, rul
 func (a *applier) drop(ctx context.Context, key string, dir policy.Direction, rules []Rule) error {
 	err := a.revoke(ctx, key, dir, rules)
 	if err == nil {
-		a.setRules(key, dir, minus(a.have[key].rules(dir), rules))
+		a.setRules(key, dir, minus(a.now(key).rules(dir), rules))
 	}
 	return err
 }
 
 // setRules notes what rules a group has in one direction.
 func (a *applier) setRules(key string, dir policy.Direction, rules []Rule) {
-	g := *a.have[key]
+	g := *a.now(key)
 	if dir == policy.Egress {
 		g.Egress = rules
 	} else {
 		g.Ingress = rules
 	}
-	a.have[key] = &g
+	a.note(key, &g)
 }
 
-// revokeAll takes the rules that are not wanted, from groups whose new rules
+// revokeGroups takes the rules that are not wanted, from groups whose new rules
 // are in force: also those that name a group whose members are all there.
-func (a *applier) revokeAll(ctx context.Context) {
+func (a *applier) revokeGroups(ctx context.Context, groups []plan.Change[Object]) {
 	missing := map[string]string{} // groups that an interface should have and has not
 	for _, c := range a.nics {
 		if a.failed[c.Key] != nil && c.Want != nil {
@@ -290,39 +336,43 @@ func (a *applier) revokeAll(ctx context.Context) {
 			}
 		}
 	}
-	for _, c := range a.groups {
-		have := a.have[c.Key]
-		if c.Want == nil || c.Have == nil || have == nil || a.failed[c.Key] != nil {
-			continue
+	each(groups, func(c plan.Change[Object]) {
+		if c.Want == nil || c.Have == nil {
+			return
 		}
 		for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
-			_, stale := a.delta(have, c.Want.Group, dir)
-			if len(stale) == 0 {
-				continue
+			if a.now(c.Key) == nil || a.failure(c.Key) != nil {
+				return
 			}
-			for _, r := range c.Want.Group.rules(dir) {
-				if nic := missing[r.Group]; r.Group != "" && nic != "" {
-					a.fail(c.Key, fmt.Errorf("revoke %v: waits for %s, which does not carry %s yet", dir, nic, r.Group))
-				}
-			}
-			if a.failed[c.Key] != nil {
-				break
-			}
-			if err := a.drop(ctx, c.Key, dir, stale); err != nil {
+			if err := a.revokeStale(ctx, c, dir, missing); err != nil {
 				a.fail(c.Key, err)
-				break
 			}
 		}
+	})
+}
+
+// revokeStale takes from a group the rules of one direction that are not wanted,
+// given which groups an interface should have and has not.
+func (a *applier) revokeStale(ctx context.Context, c plan.Change[Object], dir policy.Direction, missing map[string]string) error {
+	_, stale := a.delta(a.now(c.Key), c.Want.Group, dir)
+	if len(stale) == 0 {
+		return nil
 	}
+	for _, r := range c.Want.Group.rules(dir) {
+		if nic := missing[r.Group]; r.Group != "" && nic != "" {
+			return fmt.Errorf("revoke %v: waits for %s, which does not carry %s yet", dir, nic, r.Group)
+		}
+	}
+	return a.drop(ctx, c.Key, dir, stale)
 }
 
 // deleteGroups deletes groups: those with rules first, since rules name the others.
 func (a *applier) deleteGroups(ctx context.Context) {
 	for _, kind := range []bool{false, true} {
-		for _, c := range a.groups {
-			if c.Want != nil || (c.Have.Group.Kind == Membership) != kind {
-				continue
-			}
+		gone := slices.DeleteFunc(slices.Clone(a.groups), func(c plan.Change[Object]) bool {
+			return c.Want != nil || (c.Have.Group.Kind == Membership) != kind
+		})
+		each(gone, func(c plan.Change[Object]) {
 			err := a.namedByKept(c.Key)
 			if err == nil {
 				err = a.deleteGroup(ctx, c.Key)
@@ -330,7 +380,7 @@ func (a *applier) deleteGroups(ctx context.Context) {
 			if err != nil {
 				a.fail(c.Key, err)
 			}
-		}
+		})
 	}
 }
 
@@ -338,11 +388,11 @@ func (a *applier) deleteGroups(ctx context.Context) {
 // have gone and could not. EC2 would say so too, but only after it was asked for a while.
 func (a *applier) namedByKept(key string) error {
 	for _, c := range a.groups {
-		if c.Want != nil || a.failed[c.Key] == nil {
+		if c.Want != nil || a.failure(c.Key) == nil {
 			continue
 		}
 		if slices.Contains(peersOf(slices.Concat(c.Have.Group.Ingress, c.Have.Group.Egress)), key) {
-			return fmt.Errorf("waits for %s to go: %w", c.Key, a.failed[c.Key])
+			return fmt.Errorf("waits for %s to go: %w", c.Key, a.failure(c.Key))
 		}
 	}
 	return nil
@@ -368,14 +418,16 @@ func (a *applier) referrers(ctx context.Context, id string) string {
 }
 
 func (a *applier) deleteGroup(ctx context.Context, key string) error {
+	a.mu.Lock()
 	g := a.ground.groups[key]
+	a.mu.Unlock()
 	if g == nil {
 		return nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.ground.nics)) {
 		if slices.Contains(a.ground.nics[id].ours, key) {
 			err := fmt.Errorf("delete security group %s: %s still has it", g.id, id)
-			if errors.Is(a.failed[NICKey(id)], plan.ErrPending) {
+			if errors.Is(a.failure(NICKey(id)), plan.ErrPending) {
 				return fmt.Errorf("%w: %w", plan.ErrPending, err)
 			}
 			return err
@@ -393,6 +445,8 @@ func (a *applier) deleteGroup(ctx context.Context, key string) error {
 	if err != nil && code(err) != "InvalidGroup.NotFound" {
 		return fmt.Errorf("delete security group %s: %w", g.id, err)
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	delete(a.ground.groups, key)
 	delete(a.ground.keys, g.id)
 	delete(a.ground.exists, g.id)

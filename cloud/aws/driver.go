@@ -55,9 +55,20 @@ func (d *Driver) place() Place {
 	p.Peers, p.Carried = d.ground.peers, d.ground.carried()
 	p.nephe = d.ground.leftovers()
 	p.Fixed = map[string]string{}
+	p.Present, p.Attached = map[string]*Group{}, map[string][]string{}
+	for key, f := range d.ground.groups {
+		if f.now != nil && key == GroupKey(f.now.Class) && baseOf(f.now.Class) != "" {
+			p.Present[f.now.Class] = f.now
+		}
+	}
 	for id, f := range d.ground.nics {
 		if f.service != nil && f.service.fixed != "" {
 			p.Fixed[id] = f.service.fixed
+		}
+		for _, key := range f.ours {
+			if g := d.ground.groups[key]; g != nil && g.now != nil && p.Present[g.now.Class] == g.now {
+				p.Attached[id] = append(p.Attached[id], g.now.Class)
+			}
 		}
 		p.Own[id] = len(d.ground.ownOf(f))
 		if p.nephe != nil && p.nephe.nics[id] != nil && isHeld(p.nephe.nics[id]) { // it gets no group of ours besides

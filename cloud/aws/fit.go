@@ -19,10 +19,7 @@ func (l *lowering) enforce(c *class, most int) []*Group {
 	in, out := l.fit(c, policy.Ingress, room), l.fit(c, policy.Egress, room)
 	groups := make([]*Group, max(len(in), len(out), 1))
 	for i := range groups {
-		g := &Group{Kind: Enforcement, Class: "e-" + c.id}
-		if i > 0 {
-			g.Class += fmt.Sprintf("-%d", i+1)
-		}
+		g := &Group{Kind: Enforcement}
 		if i < len(in) {
 			g.Ingress = in[i]
 		}

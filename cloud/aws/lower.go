@@ -60,6 +60,10 @@ type Place struct {
 	Own map[string]int
 	// Fixed says of services, by ID, why no group of ours can be attached to them.
 	Fixed map[string]string
+	// Present are our groups that enforce, by class, as they are, and Attached is
+	// which of them each network interface has, by ID.
+	Present  map[string]*Group
+	Attached map[string][]string
 	// Foreign is how many security groups of the region are not ours.
 	Foreign int
 	// Nephe is what is to be taken over; nil for nothing.
@@ -118,7 +122,12 @@ type class struct {
 	parts     []part // more than one where several workloads have one interface
 	workloads []string
 	nics      []string
-	groups    []string // keys of its enforcement groups
+	lowered   []*Group // its enforcement groups
+	groups    []string // their keys
+	closed    bool     // it shares one that lets nothing pass
+	name      string   // of the first group: see nameGroups
+	stay      int      // how many interfaces have that group already
+	fresh     bool     // the group must be a new one
 }
 
 // part is what one workload brings to a class: a flow passes if all parts allow it.
@@ -383,27 +392,31 @@ func (l *lowering) objects(limit int) map[string]Object {
 	out := map[string]Object{}
 	used := map[string]bool{}
 	left, shared := limit, 1 // shared is kept back for the group of those that get none
+	closing := false
 	for i, c := range l.classes {
 		if i == len(l.classes)-1 {
 			shared = 0
 		}
-		var groups []*Group
+		c.closed = false
 		switch {
 		case limit == 0:
-			groups = l.enforce(c, l.Quotas.GroupsPerNIC)
+			c.lowered = l.enforce(c, l.Quotas.GroupsPerNIC)
 		case left-shared < 1:
 			l.refusals = append(l.refusals, l.refuse(policy.Refusal{Workloads: c.workloads, Reason: policy.RefusedQuota,
 				Message: "no security group is left in the region: nothing passes", Limit: l.Quotas.GroupsPerRegion, Need: l.Quotas.GroupsPerRegion + 1}))
-			groups = []*Group{{Kind: Enforcement, Class: closed}}
-			if _, has := out[GroupKey(closed)]; !has {
-				left, shared = left-1, 0
+			c.lowered, c.closed = []*Group{{Kind: Enforcement}}, true
+			if !closing {
+				left, shared, closing = left-1, 0, true
 			}
 		default:
-			groups = l.enforce(c, left-shared)
-			left -= len(groups)
+			c.lowered = l.enforce(c, left-shared)
+			left -= len(c.lowered)
 		}
+	}
+	l.nameGroups()
+	for _, c := range l.classes {
 		c.groups = nil
-		for _, g := range groups {
+		for _, g := range c.lowered {
 			key := GroupKey(g.Class)
 			out[key] = Object{Group: g}
 			c.groups = append(c.groups, key)

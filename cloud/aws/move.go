@@ -22,41 +22,38 @@ type mover struct {
 	first   []string
 	second  []string
 	final   []string
-	join    []string // keys of memberships that it does not have yet
-	leave   []string // keys of memberships that it will not have
-	// Of its own groups, which rules of others name: those that it does not have
-	// yet, and those that it will not have. IDs.
-	joinOwn, leaveOwn []string
-	swaps             bool // more changes than memberships
-	late              bool // it moves when all others have
-	fails             bool
+	// Groups that rules may name as their peers: those that it does not have yet,
+	// and those that it will not have.
+	join, leave []string
+	swaps       bool // more changes than those
+	forced      bool // it has to do with a rewrite: it joins before that and leaves after it, whatever the rules say
+	wave        int  // of the second step
+	late        bool // it moves when all others have
+	fails       bool
 }
 
 // move gives the interfaces their groups, in three steps, of which an interface
-// needs at most two: first it joins what rules of the groups that others move to
+// seldom needs more than two: first it joins what rules of the groups that others move to
 // may name, then come the groups that enforce, and last it leaves what rules of
-// the groups that others moved from may have named. Only where several interfaces
-// have no place for all that at once may they not know each other for a moment.
+// the groups that others moved from may have named. Most need the second alone:
+// see order. Only where several interfaces have no place for all that at once may
+// they not know each other for a moment.
 func (a *applier) move(ctx context.Context) {
 	a.look(ctx)
 	movers := a.movers()
-	joined, left := a.named(movers)
-	for _, m := range movers {
-		a.route(m, joined, left, len(movers) > 1)
-	}
+	waiting := a.hold(movers)
+	a.order(movers)
 	a.remember(ctx, movers)
-	for _, m := range movers {
-		a.modify(ctx, m, m.first)
+	for _, swaps := range []bool{false, true} {
+		a.modify(ctx, movers, func(m *mover) bool { return m.swaps == swaps }, func(m *mover) []string { return m.first })
 	}
-	for _, m := range movers {
-		a.modify(ctx, m, m.second)
+	second := func(m *mover) []string { return m.second }
+	for wave := 0; wave <= len(movers) && slices.ContainsFunc(movers, func(m *mover) bool { return m.wave >= wave }); wave++ {
+		a.modify(ctx, movers, func(m *mover) bool { return m.wave == wave && !waiting[m] }, second)
 	}
+	a.rewriteAll(ctx, movers, waiting)
 	for _, late := range []bool{true, false} {
-		for _, m := range movers {
-			if m.late == late {
-				a.modify(ctx, m, m.final)
-			}
-		}
+		a.modify(ctx, movers, func(m *mover) bool { return m.late == late }, func(m *mover) []string { return m.final })
 	}
 	a.forget(ctx, movers)
 	for _, m := range movers {
@@ -66,32 +63,27 @@ func (a *applier) move(ctx context.Context) {
 	}
 }
 
-// route finds the steps of m, given which memberships rules name of groups that
-// interfaces move to and from, and whether there are others on the way.
-func (a *applier) route(m *mover, joined, left map[string]bool, others bool) {
-	named := func(keys []string, in map[string]bool) bool {
-		return slices.ContainsFunc(keys, func(k string) bool { return in[k] })
-	}
+// route finds the steps of m: whether it joins before it moves, and leaves after.
+func (a *applier) route(m *mover, joins, leaves bool) {
 	most := a.account.config.Quotas.orDefaults().most(m.id)
-	joins := others && (named(m.join, joined) || len(m.joinOwn) > 0)
-	leaves := others && (named(m.leave, left) || len(m.leaveOwn) > 0)
 	m.first, m.second = m.now, m.final
-	if both := union(m.now, m.final); joins && leaves && len(both) <= most {
+	if both := union(m.now, m.final); joins && leaves && len(both) <= most && !m.forced {
 		m.first, m.second = both, both
 		return
 	}
 	// One that has no place to wait in moves before the others, or after them.
-	switch first := union(union(m.now, a.ids(m.join)), m.joinOwn); {
-	case !joins && m.swaps:
+	switch first := union(m.now, m.join); {
+	case !joins:
 	case len(first) <= most:
 		m.first = first
 	case !leaves:
 		m.first = m.final
 	}
-	switch second := union(union(m.final, a.ids(m.leave)), m.leaveOwn); {
+	switch second := union(m.final, m.leave); {
 	case !leaves:
 	case len(second) <= most:
 		m.second = second
+	case m.forced: // it must be out of a group that is rewritten
 	default:
 		m.second, m.late = m.first, true
 	}
@@ -187,78 +179,28 @@ func (a *applier) prepare(m *mover) error {
 	} else {
 		m.final = union(a.ground.ownOf(f), a.ids(wanted))
 	}
-	for id := range a.ground.named {
-		switch was, is := slices.Contains(m.now, id), slices.Contains(m.final, id); {
-		case is && !was:
-			m.joinOwn = append(m.joinOwn, id)
-		case was && !is:
-			m.leaveOwn = append(m.leaveOwn, id)
-		}
-	}
-	for _, key := range wanted {
-		if !slices.Contains(f.ours, key) && a.isMembership(key) {
-			m.join = append(m.join, key)
-		}
-	}
-	for _, key := range f.ours {
-		if !slices.Contains(wanted, key) && a.isMembership(key) {
-			m.leave = append(m.leave, key)
-		}
-	}
-	m.swaps = !slices.Equal(union(m.now, a.ids(m.join)), union(m.final, a.ids(m.leave)))
+	m.join = slices.DeleteFunc(without(m.final, m.now), func(id string) bool { return !a.isPeer(id) })
+	m.leave = slices.DeleteFunc(without(m.now, m.final), func(id string) bool { return !a.isPeer(id) })
+	m.swaps = !slices.Equal(union(m.now, m.join), union(m.final, m.leave))
 	return nil
+}
+
+// isPeer says whether rules may name the group of that ID.
+func (a *applier) isPeer(id string) bool {
+	if key, ours := a.ground.keys[id]; ours {
+		return a.isMembership(key)
+	}
+	for _, peers := range a.ground.names {
+		if slices.Contains(peers, id) {
+			return true
+		}
+	}
+	return false
 }
 
 // isMembership says whether the group of that key has no rules of its own.
 func (a *applier) isMembership(key string) bool {
 	return isMembershipKey(key) || isNephePeer(key)
-}
-
-// named returns the memberships that rules name of groups which interfaces move
-// to, and of those which they move from.
-func (a *applier) named(movers []*mover) (joined, left map[string]bool) {
-	joined, left = map[string]bool{}, map[string]bool{}
-	rules := map[string][]Rule{} // of groups as they are wanted
-	old := map[string][]Rule{}
-	for _, c := range a.groups {
-		if c.Want != nil {
-			rules[c.Key] = slices.Concat(c.Want.Group.Ingress, c.Want.Group.Egress)
-		}
-		if c.Have != nil {
-			old[c.Key] = slices.Concat(c.Have.Group.Ingress, c.Have.Group.Egress)
-		}
-	}
-	unknown := false // a group that does not change has rules that are not told
-	for _, m := range movers {
-		var wanted []string
-		if m.want != nil {
-			wanted = m.want.Groups
-		}
-		for _, key := range wanted {
-			if !slices.Contains(m.facts.ours, key) {
-				for _, p := range peersOf(rules[key]) {
-					joined[p] = true
-				}
-				unknown = unknown || rules[key] == nil && !a.isMembership(key)
-			}
-		}
-		for _, key := range m.facts.ours {
-			if !slices.Contains(wanted, key) {
-				for _, p := range peersOf(old[key]) {
-					left[p] = true
-				}
-				unknown = unknown || old[key] == nil && !a.isMembership(key)
-			}
-		}
-	}
-	if unknown {
-		for _, m := range movers {
-			for _, key := range slices.Concat(m.join, m.leave) {
-				joined[key], left[key] = true, true
-			}
-		}
-	}
-	return joined, left
 }
 
 // ids returns the IDs of groups of ours, sorted.
@@ -279,11 +221,19 @@ func union(a, b []string) []string {
 	return slices.Compact(out)
 }
 
-// modify gives m these groups, if it has others.
-func (a *applier) modify(ctx context.Context, m *mover, groups []string) {
-	if m.fails || slices.Equal(m.now, groups) {
-		return
+// modify gives those interfaces that are picked the groups of a step, if they have
+// others, many at once.
+func (a *applier) modify(ctx context.Context, movers []*mover, picks func(*mover) bool, step func(*mover) []string) {
+	var list []*mover
+	for _, m := range movers {
+		if !m.fails && picks(m) && !slices.Equal(m.now, step(m)) {
+			list = append(list, m)
+		}
 	}
+	each(list, func(m *mover) { a.modifyOne(ctx, m, step(m)) })
+}
+
+func (a *applier) modifyOne(ctx context.Context, m *mover, groups []string) {
 	var wanted []string
 	if m.want != nil {
 		wanted = m.want.Groups

@@ -36,9 +36,9 @@ type ground struct {
 	groups       map[string]*groupFacts
 	keys         map[string]string // of our groups, by ID
 	nics         map[string]*nicFacts
-	regionGroups int             // groups of the VPC that are not ours
-	named        map[string]bool // IDs of groups not ours that rules of such groups name
-	peers        []Peer          // by VPC
+	regionGroups int                 // groups of the VPC that are not ours
+	names        map[string][]string // IDs of groups not ours that rules of such groups name, by the group that names
+	peers        []Peer              // by VPC
 	notes        []plan.Note
 	nephe        map[string]*Group // by key: what is taken over, as it is
 	pinned       map[string]bool   // of these, by key, those that cannot go
@@ -47,6 +47,7 @@ type ground struct {
 // groupFacts is a group of ours.
 type groupFacts struct {
 	id      string
+	now     *Group                      // as it is, without the rules of others
 	foreign map[policy.Direction][]Rule // rules without our mark
 	fresh   bool                        // made by this process: EC2 may not know it everywhere
 }
@@ -55,6 +56,7 @@ type groupFacts struct {
 type nicFacts struct {
 	ours      []string // keys, sorted
 	own       []string // IDs of other groups, sorted
+	addrs     []netip.Addr
 	originals []string // IDs that the tags remember, sorted
 	kept      bool     // the tags are there
 	owner     string   // the cluster of the tags
@@ -79,7 +81,7 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 	if d.err != nil {
 		return nil, nil, d.err
 	}
-	g := &ground{exists: map[string]bool{}, named: map[string]bool{}, groups: map[string]*groupFacts{}, keys: map[string]string{}, nics: map[string]*nicFacts{},
+	g := &ground{exists: map[string]bool{}, names: map[string][]string{}, groups: map[string]*groupFacts{}, keys: map[string]string{}, nics: map[string]*nicFacts{},
 		nephe: map[string]*Group{}, pinned: map[string]bool{}}
 	vpcs, err := d.region.vpcs(ctx, filter("vpc-id", d.vpc))
 	if err != nil {
@@ -102,14 +104,15 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 			} else {
 				out[key] = Object{Group: d.group(g, key, x)}
 			}
+			g.groups[key].now = out[key].Group
 			continue
 		}
 		for _, r := range readRules(g, slices.Concat(x.IpPermissions, x.IpPermissionsEgress)) {
 			if isNephe(r.Group) {
 				g.pinned[r.Group] = true
 			}
-			if g.exists[r.Group] && g.keys[r.Group] == "" {
-				g.named[r.Group] = true
+			if id := aws.ToString(x.GroupId); g.exists[r.Group] && g.keys[r.Group] == "" && !slices.Contains(g.names[id], r.Group) {
+				g.names[id] = append(g.names[id], r.Group)
 			}
 		}
 	}
@@ -309,6 +312,7 @@ func (d *Driver) nic(g *ground, n types.NetworkInterface) *nicFacts {
 			f.own = append(f.own, id)
 		}
 	}
+	f.addrs = addrsOf(n)
 	tags := tagsOf(n.TagSet)
 	f.owner = tags[tagCluster]
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
@@ -325,6 +329,21 @@ func (d *Driver) nic(g *ground, n types.NetworkInterface) *nicFacts {
 	slices.Sort(f.originals)
 	f.originals = slices.Compact(f.originals)
 	return f
+}
+
+// addrsOf returns all addresses by which rules may mean an interface.
+func addrsOf(n types.NetworkInterface) []netip.Addr {
+	var out []netip.Addr
+	for _, x := range n.PrivateIpAddresses {
+		out = appendAddr(out, x.PrivateIpAddress)
+		if x.Association != nil {
+			out = appendAddr(out, x.Association.PublicIp)
+		}
+	}
+	for _, x := range n.Ipv6Addresses {
+		out = appendAddr(out, x.Ipv6Address)
+	}
+	return out
 }
 
 // originalTags returns the tags that remember an interface's own groups.

@@ -30,9 +30,17 @@ func machine(i int) *policy.Workload {
 	name := fmt.Sprint("vm-", i)
 	return &policy.Workload{
 		ID: policy.WorkloadID(policy.KindExternal, "shop", name), Kind: policy.KindExternal, Namespace: "shop", Name: name,
-		Labels: policy.LabelsOf(map[string]string{"app": []string{"web", "web", "web", "db", "batch"}[i%5]}), Addrs: []netip.Addr{a},
+		Labels: policy.LabelsOf(machineLabels(i)), Addrs: []netip.Addr{a},
 		Network: "vpc-1", Target: "aws/vpc-1", Interfaces: []policy.Interface{{ID: fmt.Sprintf("eni-%d0", i), Addrs: []netip.Addr{a}}},
 	}
+}
+
+func machineLabels(i int) map[string]string {
+	out := map[string]string{"app": []string{"web", "web", "web", "db", "batch"}[i%5]}
+	if i%5 == 2 {
+		out["third"] = "yes"
+	}
+	return out
 }
 
 // The number of calls is what limits us: it must depend on what changes.
@@ -49,6 +57,10 @@ func TestCallCounts(t *testing.T) {
 			Egress: []policy.Rule{allow(policy.Peers{Set: app("db")}, tcp(5432))}}
 	}
 	db := &policy.Policy{Name: "db", AppliedTo: app("db"), Ingress: []policy.Rule{allow(policy.Peers{Set: app("web")}, tcp(5432))}}
+	more := &policy.Policy{Name: "more", AppliedTo: app("web"), Ingress: []policy.Rule{allow(policy.Peers{All: true}, tcp(8080))}}
+	most := &policy.Policy{Name: "most", AppliedTo: app("web"), Ingress: []policy.Rule{allow(policy.Peers{All: true}, tcp(9090))}}
+	part := &policy.Policy{Name: "part", AppliedTo: app("web"), Ingress: []policy.Rule{allow(policy.Peers{All: true}, tcp(22))}}
+	part.AppliedTo.Selections[0].Labels = append(part.AppliedTo.Selections[0].Labels, policy.Requirement{Key: "third", Op: policy.Exists})
 	e := serve(t, estate(all, sim.Quotas{}), sim.Options{NoThrottle: true})
 	a := e.account(t, aws.Options{ManyPeers: 9})
 	relabelled := *machine(4)
@@ -61,12 +73,18 @@ func TestCallCounts(t *testing.T) {
 		most  map[string]int
 	}{
 		{"first", with(all, web(80), db), map[string]int{"CreateSecurityGroup": 4, "AuthorizeSecurityGroupIngress": 2, "AuthorizeSecurityGroupEgress": 2,
-			"RevokeSecurityGroupEgress": 3, "CreateTags": 2, "ModifyNetworkInterfaceAttribute": 3 * 160}},
+			"RevokeSecurityGroupEgress": 3, "CreateTags": 2, "ModifyNetworkInterfaceAttribute": 160 + 40}},
 		{"nothing new", with(all, web(80), db), map[string]int{}},
 		{"a rule changes", with(all, web(443), db), map[string]int{"AuthorizeSecurityGroupIngress": 1, "RevokeSecurityGroupIngress": 1}},
-		{"a member comes", member, map[string]int{"ModifyNetworkInterfaceAttribute": 2, "CreateTags": 1}},
-		{"a member goes", with(all, web(443), db), map[string]int{"ModifyNetworkInterfaceAttribute": 2, "DeleteTags": 1}},
-		{"all goes", all, map[string]int{"DeleteSecurityGroup": 4, "DeleteTags": 1, "ModifyNetworkInterfaceAttribute": 3 * 160}},
+		{"a member comes", member, map[string]int{"ModifyNetworkInterfaceAttribute": 1, "CreateTags": 1}},
+		{"a member goes", with(all, web(443), db), map[string]int{"ModifyNetworkInterfaceAttribute": 1, "DeleteTags": 1}},
+		{"a policy comes for all of web", with(all, web(443), db, more), map[string]int{"AuthorizeSecurityGroupIngress": 1}},
+		{"another", with(all, web(443), db, more, most), map[string]int{"AuthorizeSecurityGroupIngress": 1}},
+		{"one for a part of web", with(all, web(443), db, more, most, part), map[string]int{"CreateSecurityGroup": 1, "AuthorizeSecurityGroupIngress": 1, "AuthorizeSecurityGroupEgress": 1,
+			"RevokeSecurityGroupEgress": 1, "ModifyNetworkInterfaceAttribute": 40}},
+		{"none for web any more but one", with(all, db, most), map[string]int{"AuthorizeSecurityGroupEgress": 1, "RevokeSecurityGroupIngress": 1, "RevokeSecurityGroupEgress": 1, "DeleteSecurityGroup": 2, "ModifyNetworkInterfaceAttribute": 40 + 40}},
+		{"again", with(all, web(443), db), map[string]int{"CreateSecurityGroup": 1, "AuthorizeSecurityGroupIngress": 1, "RevokeSecurityGroupIngress": 1, "AuthorizeSecurityGroupEgress": 1, "RevokeSecurityGroupEgress": 2, "ModifyNetworkInterfaceAttribute": 40}},
+		{"all goes", all, map[string]int{"DeleteSecurityGroup": 4, "DeleteTags": 1, "ModifyNetworkInterfaceAttribute": 160 + 40}},
 	} {
 		start := time.Now()
 		e.sync(t, a, step.world)
