@@ -167,7 +167,7 @@ func (l *lowering) hasRoom(objects map[string]Object, nic string) bool {
 	switch {
 	case n == nil:
 		return own < most
-	case n.Own:
+	case n.Own || !n.Kept: // it keeps its own, or has none but Nephe's
 		return own+len(n.Groups) < most
 	}
 	return len(n.Groups) < most

@@ -231,6 +231,49 @@ func TestTakeOverSparesUsers(t *testing.T) {
 // While a group of Nephe's in a peered VPC names one here, it stays, so that its
 // members are let in there until that VPC is taken over too.
 func TestTakeOverOfPeeredVPCs(t *testing.T) {
+	e, s := peeredByNephe(t)
+	peers := policy.Peers{Set: app("all")}
+	s = with(s, &policy.Policy{Name: "all", AppliedTo: app("all"), Ingress: []policy.Rule{allow(peers, tcp(22))}, Egress: []policy.Rule{allow(peers, tcp(22))}})
+	open := func() {
+		t.Helper()
+		for _, f := range []sim.Flow{{From: "eni-1", To: "eni-2"}, {From: "eni-2", To: "eni-1"}} {
+			f.Protocol, f.Port, f.Family = "tcp", 22, "ipv4"
+			if v := e.Reach(f); v.Egress.Result != sim.Allowed || v.Ingress.Result != sim.Allowed {
+				t.Errorf("%s to %s: %+v", f.From, f.To, v)
+			}
+		}
+	}
+	open()
+	e.OnChange(open)
+	for range 2 {
+		e.sync(t, e.account(t, aws.Options{}, takeOver), s)
+	}
+	if left := e.nephes(); len(left) > 0 {
+		t.Errorf("left of Nephe's: %v\n%s", left, text(e.Estate()))
+	}
+}
+
+// What only Nephe's groups enforce on gets none of ours beside them for the sake of
+// another VPC's rules: with it, it would get the VPC's default group.
+func TestTakeOverLeavesPeersAlone(t *testing.T) {
+	e, s := peeredByNephe(t)
+	w, _ := s.Workloads.Get(policy.WorkloadID(policy.KindExternal, "n", "eni-2"))
+	c := *w
+	c.Labels = policy.LabelsOf(map[string]string{"app": "two"})
+	s.Workloads = s.Workloads.Put(c.ID, &c)
+	s = with(s, &policy.Policy{Name: "two", AppliedTo: app("two"), Ingress: []policy.Rule{allow(policy.Peers{Set: app("all")}, tcp(22))}})
+	before := e.nic(t, "eni-1").Groups
+	for range 3 {
+		e.sync(t, e.account(t, aws.Options{ManyPeers: 1}, takeOver), s)
+		if got := e.nic(t, "eni-1").Groups; !slices.Equal(got, before) {
+			t.Fatalf("eni-1 has %v; before it had %v", got, before)
+		}
+	}
+}
+
+// peeredByNephe are two VPCs, each with a machine that lets the other in.
+func peeredByNephe(t *testing.T) (*ec2, policy.Snapshot) {
+	t.Helper()
 	var s policy.Snapshot
 	r := &sim.Region{Name: regionID}
 	for i := 1; i <= 2; i++ {
@@ -249,30 +292,11 @@ func TestTakeOverOfPeeredVPCs(t *testing.T) {
 			ID: nic, Subnet: subnetOf(vpc), PrivateIPs: []netip.Addr{addr}, Groups: []string{fmt.Sprint("sg-ag", i), fmt.Sprint("sg-at", i)}}}})
 		w := &policy.Workload{ID: policy.WorkloadID(policy.KindExternal, "n", nic), Kind: policy.KindExternal, Namespace: "n", Name: nic,
 			Labels: policy.LabelsOf(map[string]string{"app": "all"}), Addrs: []netip.Addr{addr}, Isolation: policy.IsolateBoth,
-			Network: vpc, Target: "aws/" + vpc, Interfaces: []policy.Interface{{ID: nic, Addrs: []netip.Addr{addr}}}}
+			Network: vpc, Target: "aws/n/a/" + regionID + "/" + vpc, Interfaces: []policy.Interface{{ID: nic, Addrs: []netip.Addr{addr}}}}
 		s.Workloads = s.Workloads.Put(w.ID, w)
 	}
-	peers := policy.Peers{Set: app("all")}
-	s = with(s, &policy.Policy{Name: "all", AppliedTo: app("all"), Ingress: []policy.Rule{allow(peers, tcp(22))}, Egress: []policy.Rule{allow(peers, tcp(22))}})
-	e := serve(t, sim.Estate{
+	return serve(t, sim.Estate{
 		Accounts: []*sim.Account{{ID: accountID, Keys: []*sim.AccessKey{{ID: keyID, Secret: keySecret}}, Regions: []*sim.Region{r}}},
 		Peerings: []*sim.Peering{{ID: "pcx-1", Requester: sim.End{Account: accountID, Region: regionID, VPC: "vpc-1"}, Accepter: sim.End{Account: accountID, Region: regionID, VPC: "vpc-2"}}},
-	}, sim.Options{NoThrottle: true})
-	open := func() {
-		t.Helper()
-		for _, f := range []sim.Flow{{From: "eni-1", To: "eni-2"}, {From: "eni-2", To: "eni-1"}} {
-			f.Protocol, f.Port, f.Family = "tcp", 22, "ipv4"
-			if v := e.Reach(f); v.Egress.Result != sim.Allowed || v.Ingress.Result != sim.Allowed {
-				t.Errorf("%s to %s: %+v", f.From, f.To, v)
-			}
-		}
-	}
-	open()
-	e.OnChange(open)
-	for range 2 {
-		e.sync(t, e.account(t, aws.Options{}, takeOver), s)
-	}
-	if left := e.nephes(); len(left) > 0 {
-		t.Errorf("left of Nephe's: %v\n%s", left, text(e.Estate()))
-	}
+	}, sim.Options{NoThrottle: true}), s
 }
