@@ -16,7 +16,10 @@ import (
 // changes too often to be listed here.
 var awsRegion = regexp.MustCompile(`^[a-z]{2,5}(-[a-z]{2,12}){1,3}-[0-9]{1,2}$`)
 
-func (v *validator) account(spec *field.Path, in *cloudv1alpha1.CloudProviderAccountSpec) {
+func (v *validator) account(spec *field.Path, in *cloudv1alpha1.CloudProviderAccountSpec, old *cloudv1alpha1.CloudProviderAccount) {
+	if old != nil {
+		v.sameProvider(spec, in, &old.Spec)
+	}
 	if n := in.PollIntervalInSeconds; n != nil && *n < cloudv1alpha1.MinPollIntervalSeconds {
 		v.invalid(spec.Child("pollIntervalInSeconds"), *n, "want at least %d", cloudv1alpha1.MinPollIntervalSeconds)
 	}

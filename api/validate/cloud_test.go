@@ -137,3 +137,85 @@ func TestSelectorKeepsItsAccount(t *testing.T) {
 		check(t, "account", errs, tt.want)
 	}
 }
+
+// An account of one cloud does not become one of another.
+func TestAccountKeepsItsProvider(t *testing.T) {
+	w := cloudWorld(t)
+	of := func(spec string) runtime.Object {
+		return read(t, "{apiVersion: crd.cloud.antrea.io/v1alpha1, kind: CloudProviderAccount, spec: "+spec+"}")
+	}
+	aws := of(`{awsConfig: {region: [us-west-2], secretRef: {name: s, namespace: ns, key: aws}}}`)
+	other := of(`{awsConfig: {region: [us-gov-east-1], secretRef: {name: s, namespace: ns, key: role}}}`)
+	azure := of(`{azureConfig: {region: [westus2], secretRef: {name: s, namespace: ns, key: azure}}}`)
+	both := of(`{awsConfig: {}, azureConfig: {}}`) // of a time before it was refused
+	for _, tt := range []struct {
+		old, obj runtime.Object
+		want     string
+	}{
+		{aws, azure, "spec.azureConfig"},
+		{azure, aws, "spec.awsConfig"},
+		{aws, other, ""},
+		{both, azure, ""},
+		{both, aws, ""},
+	} {
+		errs, _ := validate.Validate(validate.Request{Operation: validate.Update, Object: tt.obj, Old: tt.old}, w)
+		check(t, "provider", errs, tt.want)
+	}
+}
+
+// What two objects govern both is told, where it is certain, and refuses nothing.
+func TestSharedWarnings(t *testing.T) {
+	const account = "apiVersion: crd.cloud.antrea.io/v1alpha1\nkind: CloudProviderAccount\n"
+	w := cloudWorld(t)
+	secret := func(key string) string { return "secretRef: {name: s, namespace: ns, key: " + key + "}" }
+	w.objects = append(w.objects, read(t, account+"metadata: {name: first, namespace: other}\nspec: {awsConfig: {region: [us-west-2, eu-west-1], "+secret("aws")+"}}"))
+	warned := func(o runtime.Object) int {
+		t.Helper()
+		errs, warnings := validate.Validate(validate.Request{Operation: validate.Create, Object: o}, w)
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		for _, text := range warnings {
+			if strings.Contains(text, "AKIA") || strings.Contains(text, "hush") {
+				t.Errorf("a warning tells of credentials: %s", text)
+			}
+		}
+		return len(warnings)
+	}
+	for _, tt := range []struct {
+		meta, config string
+		want         int
+	}{
+		{"{name: second, namespace: ns}", "region: [EU-west-1], " + secret("aws"), 1},
+		{"{name: first, namespace: other}", "region: [eu-west-1], " + secret("aws"), 0}, // itself
+		{"{name: second, namespace: ns}", "region: [us-east-1], " + secret("aws"), 0},
+		{"{name: second, namespace: ns}", "region: [eu-west-1], " + secret("role"), 0},
+		{"{name: second, namespace: ns}", "endpoint: 'http://other', region: [eu-west-1], " + secret("aws"), 0},
+	} {
+		if n := warned(read(t, account+"metadata: "+tt.meta+"\nspec: {awsConfig: {"+tt.config+"}}")); n != tt.want {
+			t.Errorf("account %s %s: %d warnings, want %d", tt.meta, tt.config, n, tt.want)
+		}
+	}
+	selector := func(meta, account, entries string) runtime.Object {
+		return read(t, "{apiVersion: crd.cloud.antrea.io/v1alpha1, kind: CloudEntitySelector, metadata: "+meta+", spec: {accountName: "+account+", accountNamespace: ns, vmSelector: "+entries+"}}")
+	}
+	w.objects = append(w.objects, selector("{name: old, namespace: other}", "aws", `[{vpcMatch: {matchID: vpc-1}}, {vmMatch: [{matchID: i-1}]}, {tags: {Role: web, Env: a}}]`))
+	for _, tt := range []struct {
+		meta, account, entries string
+		want                   int
+	}{
+		{"{name: new, namespace: ns}", "aws", `[{vpcMatch: {matchID: VPC-1}}]`, 1},
+		{"{name: new, namespace: ns}", "aws", `[{vpcMatch: {matchID: vpc-2}}, {vpcMatch: {matchID: vpc-1}, vmMatch: [{matchName: web}]}]`, 1},
+		{"{name: new, namespace: ns}", "aws", `[{vmMatch: [{matchID: I-1}]}]`, 1},
+		{"{name: new, namespace: ns}", "aws", `[{tags: {Role: web}}]`, 1},
+		{"{name: new, namespace: ns}", "aws", `[{tags: {Role: db}}]`, 0},
+		{"{name: new, namespace: ns}", "aws", `[{vpcMatch: {matchID: vpc-2}}, {vmMatch: [{matchID: i-2}]}]`, 0},
+		{"{name: new, namespace: ns}", "aws", `[{subnets: [subnet-1]}]`, 0}, // it may be of any VPC
+		{"{name: new, namespace: ns}", "azure", `[{vpcMatch: {matchID: vpc-1}}]`, 0},
+		{"{name: old, namespace: other}", "aws", `[{vpcMatch: {matchID: vpc-1}}]`, 0}, // itself
+	} {
+		if n := warned(selector(tt.meta, tt.account, tt.entries)); n != tt.want {
+			t.Errorf("selector %s of %s %s: %d warnings, want %d", tt.meta, tt.account, tt.entries, n, tt.want)
+		}
+	}
+}

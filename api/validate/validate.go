@@ -61,6 +61,11 @@ type World interface {
 	// Account returns a CloudProviderAccount.
 	Account(namespace, name string) (*cloudv1alpha1.CloudProviderAccount, bool)
 
+	// Accounts and Selectors return all CloudProviderAccounts and
+	// CloudEntitySelectors, of every namespace.
+	Accounts() []*cloudv1alpha1.CloudProviderAccount
+	Selectors() []*cloudv1alpha1.CloudEntitySelector
+
 	// Secret returns the data of a Secret; an error when it cannot be told
 	// whether there is one.
 	Secret(namespace, name string) (data map[string][]byte, found bool, err error)
@@ -127,10 +132,13 @@ func (v *validator) object(r Request) {
 	case *antreav1alpha1.ExternalNode:
 		v.externalNode(spec, &o.Spec)
 	case *cloudv1alpha1.CloudProviderAccount:
-		v.account(spec, &o.Spec)
+		old, _ := r.Old.(*cloudv1alpha1.CloudProviderAccount)
+		v.account(spec, &o.Spec, old)
+		v.sharedCloud(spec, o)
 	case *cloudv1alpha1.CloudEntitySelector:
 		old, _ := r.Old.(*cloudv1alpha1.CloudEntitySelector)
 		v.selector(spec, &o.Spec, old)
+		v.overlaps(spec, o)
 	case *netpolv1alpha2.ClusterNetworkPolicy:
 		v.clusterNetworkPolicy(spec, &o.Spec)
 	case *netpolv1alpha1.AdminNetworkPolicy:

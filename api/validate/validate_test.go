@@ -262,6 +262,7 @@ func TestWarnings(t *testing.T) {
 		{`{` + group + `, spec: {}}`, "spec"},
 		{`{` + ces + `, spec: {accountName: a, accountNamespace: b, vmSelector: [{vpcMatch: {}}]}}`, "spec.vmSelector[0].vpcMatch"},
 		{`{` + ces + `, spec: {accountName: a, accountNamespace: b, vmSelector: [{vmMatch: [{}]}]}}`, "spec.vmSelector[0].vmMatch[0]"},
+		{`{` + ces + `, spec: {accountName: a, accountNamespace: b, vmSelector: [{vpcMatch: {matchID: a}, agented: true}]}}`, "spec.vmSelector[0].agented"},
 	} {
 		errs, warnings := validate.Validate(validate.Request{Operation: validate.Create, Object: read(t, tt.in)}, nil)
 		check(t, tt.in, errs, "")

@@ -96,6 +96,23 @@ func (w world) Account(namespace, name string) (*cloudv1alpha1.CloudProviderAcco
 	return nil, false
 }
 
+func (w world) Accounts() []*cloudv1alpha1.CloudProviderAccount {
+	return all[*cloudv1alpha1.CloudProviderAccount](w)
+}
+
+func (w world) Selectors() []*cloudv1alpha1.CloudEntitySelector {
+	return all[*cloudv1alpha1.CloudEntitySelector](w)
+}
+
+func all[T runtime.Object](w world) (out []T) {
+	for _, o := range w.objects {
+		if x, ok := o.(T); ok {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
 func (w world) Secret(namespace, name string) (map[string][]byte, bool, error) {
 	if name == "unreadable" {
 		return nil, false, errors.New("forbidden")

@@ -113,7 +113,7 @@ func TestAgented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	versions := e.versions()
+	versions := e.quiet()
 	e.stop()
 	e.start()
 	e.eventually("as before after a restart", all(e.has("vpca", 1, ""), e.has("vpcb", 1, "80"), isPeer, e.conditionOf("all", "Agents", "True Taken")))

@@ -419,6 +419,23 @@ func (e *env) cloudWrites() int {
 	return e.cloud.writes
 }
 
+// quiet waits until nothing has been written for a while, and returns versions.
+func (e *env) quiet() string {
+	e.t.Helper()
+	var since time.Time
+	last := ""
+	e.eventually("nothing is written any more", func() string {
+		if now := e.versions(); now != last {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) < 400*time.Millisecond {
+			return last
+		}
+		return ""
+	})
+	return last
+}
+
 // versions returns the versions of all objects that a controller writes to.
 func (e *env) versions() string {
 	var out []string

@@ -169,6 +169,31 @@ func (w *world) Account(namespace, name string) (*cloudv1alpha1.CloudProviderAcc
 	return a, found
 }
 
+// Accounts returns all CloudProviderAccounts.
+func (w *world) Accounts() []*cloudv1alpha1.CloudProviderAccount {
+	return all[cloudv1alpha1.CloudProviderAccount](w, "cloudprovideraccounts")
+}
+
+// Selectors returns all CloudEntitySelectors.
+func (w *world) Selectors() []*cloudv1alpha1.CloudEntitySelector {
+	return all[cloudv1alpha1.CloudEntitySelector](w, "cloudentityselectors")
+}
+
+// all returns the objects of a kind of clouds. What cannot be read refuses nothing:
+// what they are asked for are warnings.
+func all[T any](w *world, resource string) []*T {
+	var out []*T
+	defer func(errs []error) { w.errs = errs }(w.errs)
+	w.each(cloudv1alpha1.GroupVersion.WithResource(resource), "", func(u *unstructured.Unstructured) bool {
+		o := new(T)
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o) == nil {
+			out = append(out, o)
+		}
+		return true
+	})
+	return out
+}
+
 // Secret returns the data of a Secret.
 func (w *world) Secret(namespace, name string) (map[string][]byte, bool, error) {
 	var s corev1.Secret

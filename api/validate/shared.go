@@ -1,0 +1,134 @@
+package validate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+)
+
+// sameProvider refuses to make an account of one cloud one of another: what was
+// done in the first would have to be undone with credentials that are gone.
+func (v *validator) sameProvider(spec *field.Path, in, old *cloudv1alpha1.CloudProviderAccountSpec) {
+	switch {
+	case old.AWSConfig != nil && old.AzureConfig == nil && in.AWSConfig == nil && in.AzureConfig != nil:
+		v.forbid(spec.Child("azureConfig"), "the account is one of AWS; delete it and make another")
+	case old.AzureConfig != nil && old.AWSConfig == nil && in.AzureConfig == nil && in.AWSConfig != nil:
+		v.forbid(spec.Child("awsConfig"), "the account is one of Azure; delete it and make another")
+	}
+}
+
+// sharedCloud warns of an account that has the credentials and a region of another
+// one. Those of one cloud account that have other credentials are told of when the
+// cloud has answered.
+func (v *validator) sharedCloud(spec *field.Path, in *cloudv1alpha1.CloudProviderAccount) {
+	if v.w == nil || in.Spec.AWSConfig == nil || len(v.errs) > 0 {
+		return
+	}
+	mine, ok := v.accessOf(in.Spec.AWSConfig)
+	if !ok {
+		return
+	}
+	for _, other := range v.w.Accounts() {
+		theirs := other.Spec.AWSConfig
+		if theirs == nil || other.Namespace == in.Namespace && other.Name == in.Name || other.DeletionTimestamp != nil {
+			continue
+		}
+		region, ok := commonRegion(in.Spec.AWSConfig, theirs)
+		if !ok || theirs.Endpoint != in.Spec.AWSConfig.Endpoint {
+			continue
+		}
+		if access, ok := v.accessOf(theirs); ok && access == mine {
+			v.warn(spec.Child("awsConfig"), "CloudProviderAccount %s/%s has the same credentials and region %s; the older of the two enforces on their VMs", other.Namespace, other.Name, region)
+			return
+		}
+	}
+}
+
+// access says who asks AWS, without what is secret.
+type access struct{ key, role string }
+
+func (v *validator) accessOf(in *cloudv1alpha1.AWSConfig) (access, bool) {
+	ref := in.SecretRef
+	if ref == nil {
+		return access{}, false
+	}
+	data, found, err := v.w.Secret(ref.Namespace, ref.Name)
+	if err != nil || !found {
+		return access{}, false
+	}
+	c, err := cloudv1alpha1.ParseAWSCredentials(data[ref.Key])
+	if err != nil {
+		return access{}, false
+	}
+	return access{c.AccessKeyID, c.RoleARN}, true
+}
+
+func commonRegion(a, b *cloudv1alpha1.AWSConfig) (string, bool) {
+	for _, region := range a.Region {
+		if slices.ContainsFunc(b.Region, func(other string) bool { return strings.EqualFold(other, region) }) {
+			return strings.ToLower(region), true
+		}
+	}
+	return "", false
+}
+
+// overlaps warns of entries that select what a selector of the same account does.
+// Only what is certain is told: the rest shows when the cloud has answered, in the
+// condition Overlapping.
+func (v *validator) overlaps(spec *field.Path, in *cloudv1alpha1.CloudEntitySelector) {
+	if v.w == nil || len(v.errs) > 0 {
+		return
+	}
+	for _, other := range v.w.Selectors() {
+		if other.Namespace == in.Namespace && other.Name == in.Name || other.DeletionTimestamp != nil ||
+			other.Spec.AccountName != in.Spec.AccountName || other.Spec.AccountNamespace != in.Spec.AccountNamespace {
+			continue
+		}
+		for i := range in.Spec.VMSelector {
+			j := slices.IndexFunc(other.Spec.VMSelector, func(o cloudv1alpha1.VirtualMachineSelector) bool {
+				return shareVMs(&in.Spec.VMSelector[i], &o)
+			})
+			if j < 0 {
+				continue
+			}
+			v.warn(spec.Child("vmSelector").Index(i), "selects VMs that CloudEntitySelector %s selects too; they are imported by the older of the two",
+				fmt.Sprintf("%s/%s", other.Namespace, other.Name))
+			break
+		}
+	}
+}
+
+// shareVMs says whether two entries certainly select some VM both, if there is any:
+// because one selects all that the other does, or both name one VM.
+func shareVMs(a, b *cloudv1alpha1.VirtualMachineSelector) bool {
+	return covers(a, b) || covers(b, a) || nameOneVM(a, b)
+}
+
+// covers says whether a selects all that b does.
+func covers(a, b *cloudv1alpha1.VirtualMachineSelector) bool {
+	if len(a.VMMatch)+len(a.Subnets) > 0 {
+		return false
+	}
+	for key, value := range a.Tags {
+		if have, ok := b.Tags[key]; !ok || have != value {
+			return false
+		}
+	}
+	if a.VpcMatch == nil || *a.VpcMatch == (cloudv1alpha1.EntityMatch{}) {
+		return true
+	}
+	return b.VpcMatch != nil && strings.EqualFold(a.VpcMatch.MatchID, b.VpcMatch.MatchID) && a.VpcMatch.MatchName == b.VpcMatch.MatchName
+}
+
+func nameOneVM(a, b *cloudv1alpha1.VirtualMachineSelector) bool {
+	if len(a.Tags)+len(a.Subnets)+len(b.Tags)+len(b.Subnets) > 0 {
+		return false
+	}
+	return slices.ContainsFunc(a.VMMatch, func(x cloudv1alpha1.EntityMatch) bool {
+		return x.MatchID != "" && slices.ContainsFunc(b.VMMatch, func(y cloudv1alpha1.EntityMatch) bool { return strings.EqualFold(x.MatchID, y.MatchID) })
+	})
+}
