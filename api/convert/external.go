@@ -125,8 +125,10 @@ func VirtualMachineEntity(vm *runtimev1alpha1.VirtualMachine) *antreav1alpha2.Ex
 	return e
 }
 
-// VMNames are what a cloud calls a VM and what it belongs to; each may be empty.
+// VMNames are what a cloud calls a VM, or a service, and what it belongs to; each
+// may be empty.
 type VMNames struct {
+	Kind          string            // as in the label; empty is a virtual machine
 	Namespace     string            // of the VM's objects
 	Object        string            // name of the VirtualMachine
 	NetworkObject string            // name of its Vpc
@@ -150,16 +152,22 @@ func EntityLabels(n VMNames) map[string]string {
 	for k, v := range n.Tags {
 		set(cloudv1alpha1.LabelTagPrefix+k, v)
 	}
+	owner, ownerVpc := cloudv1alpha1.LabelOwnerVM, cloudv1alpha1.LabelOwnerVMVpc
+	uid, name := cloudv1alpha1.LabelCloudVMUID, cloudv1alpha1.LabelCloudVMName
+	if n.Kind != "" && n.Kind != cloudv1alpha1.KindVirtualMachine {
+		owner, ownerVpc = cloudv1alpha1.LabelOwnerService, cloudv1alpha1.LabelOwnerServiceVpc
+		uid, name = cloudv1alpha1.LabelCloudServiceUID, cloudv1alpha1.LabelCloudServiceName
+	}
 	for key, value := range map[string]string{
-		cloudv1alpha1.LabelKind:         cloudv1alpha1.KindVirtualMachine,
+		cloudv1alpha1.LabelKind:         cmp.Or(n.Kind, cloudv1alpha1.KindVirtualMachine),
 		cloudv1alpha1.LabelNamespace:    strings.ToLower(n.Namespace),
-		cloudv1alpha1.LabelOwnerVM:      strings.ToLower(n.Object),
-		cloudv1alpha1.LabelOwnerVMVpc:   n.NetworkObject,
+		owner:                           strings.ToLower(n.Object),
+		ownerVpc:                        n.NetworkObject,
 		cloudv1alpha1.LabelCloudRegion:  n.Region,
 		cloudv1alpha1.LabelCloudVpcUID:  strings.ToLower(n.NetworkID),
 		cloudv1alpha1.LabelCloudVpcName: n.Network,
-		cloudv1alpha1.LabelCloudVMUID:   strings.ToLower(n.VMID),
-		cloudv1alpha1.LabelCloudVMName:  strings.ToLower(n.VM),
+		uid:                             strings.ToLower(n.VMID),
+		name:                            strings.ToLower(n.VM),
 	} {
 		if value != "" {
 			set(key, value)

@@ -44,6 +44,8 @@ func (v *validator) account(spec *field.Path, in *cloudv1alpha1.CloudProviderAcc
 func (v *validator) awsConfig(path *field.Path, in *cloudv1alpha1.AWSConfig) {
 	v.endpoint(path.Child("endpoint"), in.Endpoint)
 	v.endpoint(path.Child("stsEndpoint"), in.STSEndpoint)
+	v.endpoint(path.Child("rdsEndpoint"), in.RDSEndpoint)
+	v.endpoint(path.Child("elbEndpoint"), in.ELBEndpoint)
 	if len(in.Region) == 0 {
 		v.require(path.Child("region"), "list at least one region such as us-west-2")
 	}

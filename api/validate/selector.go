@@ -30,6 +30,34 @@ func (v *validator) selector(spec *field.Path, in *cloudv1alpha1.CloudEntitySele
 		}
 	}
 	v.selectorDuplicates(spec.Child("vmSelector"), in.VMSelector)
+	for i := range in.ServiceSelector {
+		at := spec.Child("serviceSelector").Index(i)
+		v.serviceEntry(at, &in.ServiceSelector[i])
+		if account != nil && account.Spec.AWSConfig == nil {
+			v.forbid(at, "the services of this account's cloud are not supported")
+		}
+	}
+}
+
+func (v *validator) serviceEntry(path *field.Path, in *cloudv1alpha1.ServiceSelector) {
+	switch in.Kind {
+	case cloudv1alpha1.ServiceDatabase, cloudv1alpha1.ServiceLoadBalancer:
+	case "":
+		v.require(path.Child("kind"), "set Database or LoadBalancer")
+	default:
+		v.add(field.NotSupported(path.Child("kind"), in.Kind, []string{"Database", "LoadBalancer"}))
+	}
+	if in.VpcMatch == nil && len(in.ServiceMatch)+len(in.Tags) == 0 {
+		v.require(path, "set vpcMatch, serviceMatch or tags")
+	}
+	v.cloudTags(path.Child("tags"), in.Tags)
+	if in.VpcMatch != nil {
+		v.match(path.Child("vpcMatch"), in.VpcMatch, "selects every VPC of the account")
+	}
+	for i := range in.ServiceMatch {
+		v.match(path.Child("serviceMatch").Index(i), &in.ServiceMatch[i], "matches nothing; set matchID or matchName")
+	}
+	v.isolation(path.Child("isolation"), in.Isolation)
 }
 
 // accountOf checks that the account is named and stays the same.
@@ -66,10 +94,14 @@ func (v *validator) selectorEntry(path *field.Path, in *cloudv1alpha1.VirtualMac
 	for i := range in.VMMatch {
 		v.match(path.Child("vmMatch").Index(i), &in.VMMatch[i], "matches nothing; set matchID or matchName")
 	}
-	switch in.Isolation {
+	v.isolation(path.Child("isolation"), in.Isolation)
+}
+
+func (v *validator) isolation(path *field.Path, in cloudv1alpha1.Isolation) {
+	switch in {
 	case "", cloudv1alpha1.IsolationNone, cloudv1alpha1.IsolationDirection, cloudv1alpha1.IsolationBoth:
 	default:
-		v.add(field.NotSupported(path.Child("isolation"), in.Isolation, []string{"None", "Direction", "Both"}))
+		v.add(field.NotSupported(path, in, []string{"None", "Direction", "Both"}))
 	}
 }
 

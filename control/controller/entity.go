@@ -71,8 +71,8 @@ func entityOf(i *imported) entity {
 	e := entity{
 		kind: externalEntity, account: i.account.String(), node: cloudv1alpha1.ExternalNodeController,
 		labels: convert.EntityLabels(convert.VMNames{
-			Namespace: i.selector.Namespace, Object: vm.ID, NetworkObject: vm.NetworkID, Region: vm.Region,
-			VM: vm.Name, Network: vm.NetworkName, VMID: vm.ID, NetworkID: vm.NetworkID, Tags: vm.Tags,
+			Kind: entityKinds[vm.Kind], Namespace: i.selector.Namespace, Object: objectName(vm), NetworkObject: vm.NetworkID, Region: vm.Region,
+			VM: vm.Name, Network: vm.NetworkName, VMID: objectName(vm), NetworkID: vm.NetworkID, Tags: vm.Tags,
 		}),
 	}
 	for _, a := range addrs(vm) {

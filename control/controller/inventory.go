@@ -19,6 +19,7 @@ import (
 
 // entry is one entry of a selector: which VMs, and how they are taken.
 type entry struct {
+	at        string // the field that it is in
 	match     cloud.Match
 	agented   bool
 	isolation policy.Isolation
@@ -47,7 +48,23 @@ type imported struct {
 }
 
 func (i *imported) key() types.NamespacedName {
-	return types.NamespacedName{Namespace: i.selector.Namespace, Name: cloudv1alpha1.ExternalEntityName(strings.ToLower(i.vm.ID))}
+	name := cloudv1alpha1.ExternalEntityName(objectName(i.vm))
+	if kind := entityKinds[i.vm.Kind]; kind != cloudv1alpha1.KindVirtualMachine {
+		name = cloudv1alpha1.ServiceEntityName(kind, objectName(i.vm))
+	}
+	return types.NamespacedName{Namespace: i.selector.Namespace, Name: name}
+}
+
+// entityKinds are what labels call each kind.
+var entityKinds = map[cloud.Kind]string{
+	cloud.VirtualMachine: cloudv1alpha1.KindVirtualMachine,
+	cloud.Database:       cloudv1alpha1.KindDatabase,
+	cloud.LoadBalancer:   cloudv1alpha1.KindLoadBalancer,
+}
+
+// objectName is the ID of a VM or service as objects can have it.
+func objectName(vm cloud.VM) string {
+	return strings.ReplaceAll(strings.ToLower(vm.ID), "/", "-")
 }
 
 func (i *imported) workloadID() string { return workloadID(i.key()) }
@@ -88,7 +105,7 @@ func interfaceAddrs(n cloud.Interface) []netip.Addr {
 // picks says whether m picks vm. An account's own answer counts; this one is for
 // a Match that it has not answered yet.
 func picks(m cloud.Match, vm cloud.VM) bool {
-	if m.NetworkID != "" && !strings.EqualFold(m.NetworkID, vm.NetworkID) ||
+	if m.Kind != vm.Kind || m.NetworkID != "" && !strings.EqualFold(m.NetworkID, vm.NetworkID) ||
 		m.NetworkName != "" && m.NetworkName != vm.NetworkName {
 		return false
 	}
@@ -272,6 +289,8 @@ type assignment struct {
 	vms      map[string]*imported // by workload ID
 	overlaps map[types.NamespacedName][]overlap
 	counts   map[types.NamespacedName]int
+	services map[types.NamespacedName]int      // how many of counts are services
+	unknown  map[types.NamespacedName][]string // the services whose addresses are not known, and why
 }
 
 // assign gives each VM to the oldest selector that picks it. What has not
@@ -279,7 +298,8 @@ type assignment struct {
 func assign(before map[string]*imported, account types.NamespacedName, provider string, regions map[string]regionView, selectors []selector) assignment {
 	selectors = slices.Clone(selectors)
 	slices.SortFunc(selectors, selector.compare)
-	out := assignment{map[string]*imported{}, map[types.NamespacedName][]overlap{}, map[types.NamespacedName]int{}}
+	out := assignment{map[string]*imported{}, map[types.NamespacedName][]overlap{}, map[types.NamespacedName]int{},
+		map[types.NamespacedName]int{}, map[types.NamespacedName][]string{}}
 	for _, region := range slices.Sorted(maps.Keys(regions)) {
 		view := regions[region]
 		for _, id := range slices.Sorted(maps.Keys(view.vms)) {
@@ -302,6 +322,12 @@ func (a *assignment) add(before map[string]*imported, account types.NamespacedNa
 		}
 		owner = &s.key
 		a.counts[s.key]++
+		if vm.Kind != cloud.VirtualMachine {
+			a.services[s.key]++
+		}
+		if vm.Unknown != "" {
+			a.unknown[s.key] = append(a.unknown[s.key], fmt.Sprintf("%s %s: %s", vm.Kind, vm.Name, vm.Unknown))
+		}
 		i := &imported{account, provider, s.key, vm, e.agented, e.isolation}
 		id := i.workloadID()
 		if was, ok := before[id]; ok && reflect.DeepEqual(was, i) {

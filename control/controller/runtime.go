@@ -110,7 +110,7 @@ func (r *Runtime) update() {
 	for key := range dirty {
 		id := key.Namespace + "/" + strings.TrimPrefix(key.Name, cloudv1alpha1.ExternalEntityName(""))
 		i, ok := imports.Get(workloadID(key))
-		if !ok {
+		if !ok || i.vm.Kind != cloud.VirtualMachine {
 			r.vms = r.vms.Delete(id)
 			continue
 		}

@@ -81,12 +81,44 @@ func readSelector(ces *cloudv1alpha1.CloudEntitySelector) (selector, error) {
 	s := selector{key: types.NamespacedName{Namespace: ces.Namespace, Name: ces.Name}, created: ces.CreationTimestamp.Time}
 	for i, in := range ces.Spec.VMSelector {
 		e, err := readEntry(in)
+		e.at = fmt.Sprintf("vmSelector[%d]", i)
 		if err != nil {
-			return s, fmt.Errorf("spec.vmSelector[%d]: %w", i, err)
+			return s, fmt.Errorf("spec.%s: %w", e.at, err)
+		}
+		s.entries = append(s.entries, e)
+	}
+	for i, in := range ces.Spec.ServiceSelector {
+		e, err := readServiceEntry(in)
+		e.at = fmt.Sprintf("serviceSelector[%d]", i)
+		if err != nil {
+			return s, fmt.Errorf("spec.%s: %w", e.at, err)
 		}
 		s.entries = append(s.entries, e)
 	}
 	return s, nil
+}
+
+// readServiceEntry reads an entry of a service as that of a VM: what they have in
+// common means the same.
+func readServiceEntry(in cloudv1alpha1.ServiceSelector) (entry, error) {
+	kinds := map[cloudv1alpha1.ServiceKind]cloud.Kind{
+		cloudv1alpha1.ServiceDatabase: cloud.Database, cloudv1alpha1.ServiceLoadBalancer: cloud.LoadBalancer,
+	}
+	kind, ok := kinds[in.Kind]
+	if !ok {
+		return entry{}, fmt.Errorf("kind %q: want Database or LoadBalancer", in.Kind)
+	}
+	if in.VpcMatch == nil && len(in.ServiceMatch)+len(in.Tags) == 0 {
+		return entry{}, errors.New("set vpcMatch, serviceMatch or tags; an empty vpcMatch selects everything")
+	}
+	for j, m := range in.ServiceMatch {
+		if (m.MatchID == "") == (m.MatchName == "") {
+			return entry{}, fmt.Errorf("serviceMatch[%d]: set exactly one of matchID and matchName", j)
+		}
+	}
+	e, err := readEntry(cloudv1alpha1.VirtualMachineSelector{VpcMatch: in.VpcMatch, VMMatch: in.ServiceMatch, Tags: in.Tags, Isolation: in.Isolation})
+	e.match.Kind = kind
+	return e, err
 }
 
 func readEntry(in cloudv1alpha1.VirtualMachineSelector) (entry, error) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/plan"
 )
 
 const (
@@ -35,6 +36,7 @@ const (
 	conditionImported    = "Imported"    // its VMs are known, and have ExternalEntities
 	conditionOverlapping = "Overlapping" // it picks VMs that another selector has
 	conditionAgents      = "Agents"      // its VMs with an agent are left to that
+	conditionUnresolved  = "Unresolved"  // not all addresses of its services are known
 )
 
 func keyOf(o metav1.Object) types.NamespacedName {
@@ -150,9 +152,9 @@ func (v regionView) failures(region string, selectors []selector) []error {
 
 // selectorError returns why the VMs of a selector could not be read, or nil.
 func (v regionView) selectorError(region string, s selector) error {
-	for i, e := range s.entries {
+	for _, e := range s.entries {
 		if err := v.errs[matchKey(e.match)]; err != nil {
-			return fmt.Errorf("vmSelector[%d]: %w", i, inRegion(region, err))
+			return fmt.Errorf("%s: %w", e.at, inRegion(region, err))
 		}
 	}
 	return nil
@@ -169,13 +171,15 @@ func inRegion(region string, err error) error {
 
 // enforcedCondition sums up the targets of an account.
 func (c *Controller) enforcedCondition(a *account, inventory metav1.Condition) metav1.Condition {
-	var failing, held, retiring []string
+	var failing, pending, held, retiring []string
 	n, untried := 0, 0
 	for _, t := range c.targetsOf(a.key) {
 		n++
 		open, tried, retired, err := t.summary()
 		where := t.region + "/" + t.network
 		switch {
+		case plan.IsPending(err):
+			pending = append(pending, where+": "+a.text(err))
 		case err != nil:
 			failing = append(failing, where+": "+a.text(err))
 		case retired:
@@ -195,6 +199,8 @@ func (c *Controller) enforcedCondition(a *account, inventory metav1.Condition) m
 		out.Message = "nothing is written until all VMs there are known: " + list(held)
 	case len(retiring) > 0:
 		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "Restoring", list(retiring)
+	case len(pending) > 0:
+		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, "Realizing", list(pending)
 	case n == 0 || len(held)+untried > 0 || inventory.Reason == reasonPending:
 		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, reasonPending, "not all networks are known yet"
 	}
@@ -282,7 +288,7 @@ func (c *Controller) reconcileSelector(ctx context.Context, key types.Namespaced
 	}
 	next := ces.Status.DeepCopy()
 	imported := metav1.Condition{Type: conditionImported, Status: metav1.ConditionTrue, Reason: "Imported"}
-	overlaps, n, err := c.selectorState(ces)
+	has, err := c.selectorState(ces)
 	isPending := errors.Is(err, errUnknown)
 	switch {
 	case isPending:
@@ -294,13 +300,16 @@ func (c *Controller) reconcileSelector(ctx context.Context, key types.Namespaced
 	case err != nil:
 		imported.Status, imported.Reason, imported.Message = metav1.ConditionFalse, reasonOf(err, "ReadFailed"), errText(err)
 	default:
-		imported.Message = fmt.Sprintf("%d VMs", n)
+		imported.Message = has.String()
 	}
 	next.Error, next.ObservedGeneration = errText(err), ces.Generation
 	changed := next.Error != ces.Status.Error || next.ObservedGeneration != ces.Status.ObservedGeneration
 	conditions := []metav1.Condition{imported}
-	if len(overlaps) > 0 {
-		conditions = append(conditions, overlapCondition(overlaps))
+	if len(has.overlaps) > 0 {
+		conditions = append(conditions, overlapCondition(has.overlaps))
+	}
+	if len(has.unknown) > 0 {
+		conditions = append(conditions, metav1.Condition{Type: conditionUnresolved, Status: metav1.ConditionTrue, Reason: "Unresolved", Message: list(has.unknown)})
 	}
 	if agents, ok := c.agentsCondition(key); ok {
 		conditions = append(conditions, agents)
@@ -330,21 +339,36 @@ func overlapCondition(overlaps []overlap) metav1.Condition {
 	return metav1.Condition{Type: conditionOverlapping, Status: metav1.ConditionTrue, Reason: "Overlapping", Message: list(texts)}
 }
 
+// selection is what a selector has.
+type selection struct {
+	overlaps      []overlap
+	vms, services int
+	unknown       []string // the services whose addresses are not known, and why
+}
+
+// String counts what it has.
+func (s selection) String() string {
+	if s.services == 0 {
+		return fmt.Sprintf("%d VMs", s.vms)
+	}
+	return fmt.Sprintf("%d VMs, %d services", s.vms, s.services)
+}
+
 // selectorState returns what a selector has, and what is wrong with it.
-func (c *Controller) selectorState(ces *cloudv1alpha1.CloudEntitySelector) (overlaps []overlap, n int, err error) {
+func (c *Controller) selectorState(ces *cloudv1alpha1.CloudEntitySelector) (has selection, err error) {
 	s, err := readSelector(ces)
 	if err != nil {
-		return nil, 0, problem{"Invalid", err}
+		return selection{}, problem{"Invalid", err}
 	}
 	key := accountOf(ces)
 	if _, ok := c.accountMirror.get(key); !ok {
-		return nil, 0, problem{"AccountMissing", fmt.Errorf("CloudProviderAccount %s is missing", key)}
+		return selection{}, problem{"AccountMissing", fmt.Errorf("CloudProviderAccount %s is missing", key)}
 	}
 	c.mu.Lock()
 	a := c.accounts[key]
 	c.mu.Unlock()
 	if a == nil {
-		return nil, 0, errUnknown
+		return selection{}, errUnknown
 	}
 	a.mu.Lock()
 	unread := len(a.regions) == 0 || a.version != a.assignedVersion
@@ -358,18 +382,21 @@ func (c *Controller) selectorState(ces *cloudv1alpha1.CloudEntitySelector) (over
 			unread = unread || !v.hasRead(e.match)
 		}
 	}
-	overlaps, n = a.assigned.overlaps[s.key], a.assigned.counts[s.key]
+	has = selection{
+		overlaps: a.assigned.overlaps[s.key], vms: a.assigned.counts[s.key] - a.assigned.services[s.key],
+		services: a.assigned.services[s.key], unknown: a.assigned.unknown[s.key],
+	}
 	connectErr := a.connectErr
 	a.mu.Unlock()
 	switch {
 	case len(errs) > 0:
-		return overlaps, n, errors.New(a.text(errors.Join(errs...)))
+		return has, errors.New(a.text(errors.Join(errs...)))
 	case connectErr != nil && unread:
-		return overlaps, n, problem{"AccountNotConnected", fmt.Errorf("CloudProviderAccount %s has no usable credentials", key)}
+		return has, problem{"AccountNotConnected", fmt.Errorf("CloudProviderAccount %s has no usable credentials", key)}
 	case unread:
-		return overlaps, n, errUnknown
+		return has, errUnknown
 	}
-	return overlaps, n, c.entityError(s.key.Namespace, a, s)
+	return has, c.entityError(s.key.Namespace, a, s)
 }
 
 // entityError returns why an ExternalEntity of the selector could not be written.

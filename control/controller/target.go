@@ -20,6 +20,8 @@ import (
 const (
 	retryBase = time.Second     // first wait after an error, and the least between two tries
 	retryMost = 5 * time.Minute // longest wait after an error
+	// pendingMost is the longest wait for what the target has taken and not finished.
+	pendingMost = 15 * time.Second
 )
 
 // target is one place that enforces, and the state of the loop that keeps it
@@ -156,7 +158,7 @@ func (t *target) about(policyID string, generation int64) targetState {
 	settled := t.have == t.want && t.err == nil
 	s := targetState{name: t.name, applies: now || before && !settled}
 	s.realized = now && (settled || before && enforced == generation && t.failures < 2)
-	if !s.realized {
+	if !s.realized && !plan.IsPending(t.err) {
 		s.err = t.err
 	}
 	if now {
@@ -243,7 +245,11 @@ func (s *syncer) run(ctx context.Context, t *target) {
 			due = time.Now().Add(backoff(pending, 2*retryBase, time.Minute))
 		}
 		if err != nil {
-			due = time.Now().Add(backoff(t.failed(), retryBase, retryMost))
+			most := retryMost
+			if plan.IsPending(err) {
+				most = pendingMost
+			}
+			due = time.Now().Add(backoff(t.failed(), retryBase, most))
 			floor = time.Now().Add(retryBase)
 			if throttled(err) {
 				floor = due
@@ -406,6 +412,8 @@ func (s *syncer) call(ctx context.Context, t *target, e cloud.Enforcer, rs polic
 func (s *syncer) tell(ctx context.Context, t *target, report plan.Report, was, err error) {
 	attrs := []slog.Attr{slog.String("target", t.name), slog.Int("changed", report.Written), slog.Int("refused", len(report.Refusals))}
 	switch {
+	case plan.IsPending(err) && (was == nil || errText(was) != errText(err)):
+		s.log.LogAttrs(ctx, slog.LevelInfo, "target not synced yet", append(attrs, slog.String("pending", errText(err)))...)
 	case err != nil && (was == nil || errText(was) != errText(err)):
 		s.log.LogAttrs(ctx, slog.LevelWarn, "target not synced", append(attrs, slog.String("error", errText(err)))...)
 	case err == nil && (was != nil || report.Written > 0):

@@ -89,6 +89,14 @@ type AWSConfig struct {
 	// +optional
 	STSEndpoint string `json:"stsEndpoint,omitempty"`
 
+	// RDSEndpoint overrides the URL of RDS for every region.
+	// +optional
+	RDSEndpoint string `json:"rdsEndpoint,omitempty"`
+
+	// ELBEndpoint overrides the URL of Elastic Load Balancing for every region.
+	// +optional
+	ELBEndpoint string `json:"elbEndpoint,omitempty"`
+
 	// TakeOver replaces the security groups of a Nephe that enforced here before,
 	// and runs no more. Absent, they are another's.
 	// +optional

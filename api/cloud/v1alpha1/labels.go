@@ -17,7 +17,7 @@ const (
 // Labels of ExternalEntities and ExternalNodes, besides LabelCloudVMUID and
 // LabelCloudVpcUID.
 const (
-	LabelKind         = LabelPrefix + "kind"         // KindVirtualMachine
+	LabelKind         = LabelPrefix + "kind"         // KindVirtualMachine, KindDatabase or KindLoadBalancer
 	LabelNamespace    = LabelPrefix + "namespace"    // lower case
 	LabelOwnerVM      = LabelPrefix + "owner-vm"     // name of the VirtualMachine, lower case
 	LabelOwnerVMVpc   = LabelPrefix + "owner-vm-vpc" // name of its Vpc
@@ -25,12 +25,22 @@ const (
 	LabelCloudVMName  = LabelPrefix + "cloud-vm-name"
 	LabelCloudVpcName = LabelPrefix + "cloud-vpc-name"
 
+	// Of services, in place of those of VMs.
+	LabelOwnerService     = LabelPrefix + "owner-service"      // ID, lower case, with dashes for slashes
+	LabelOwnerServiceVpc  = LabelPrefix + "owner-service-vpc"  // name of its Vpc
+	LabelCloudServiceUID  = LabelPrefix + "cloud-service-uid"  // as LabelOwnerService
+	LabelCloudServiceName = LabelPrefix + "cloud-service-name" // lower case
+
 	// LabelTagPrefix begins the key of a label that is a VM's tag; the tag's key follows.
 	LabelTagPrefix = LabelPrefix + "tag-"
 )
 
-// KindVirtualMachine is the value of LabelKind.
-const KindVirtualMachine = "virtualmachine"
+// The values of LabelKind.
+const (
+	KindVirtualMachine = "virtualmachine"
+	KindDatabase       = "database"
+	KindLoadBalancer   = "loadbalancer"
+)
 
 // ExternalNodeController is spec.externalNode of the ExternalEntities whose
 // policies a cloud controller enforces.
@@ -39,3 +49,7 @@ const ExternalNodeController = "nephe-controller"
 // ExternalEntityName returns the name of the ExternalEntity or ExternalNode of
 // the VirtualMachine named vm. Agents on VMs compute it too.
 func ExternalEntityName(vm string) string { return KindVirtualMachine + "-" + vm }
+
+// ServiceEntityName returns the name of the ExternalEntity of a service, by its
+// kind, as in LabelKind, and its object's name, as in LabelOwnerService.
+func ServiceEntityName(kind, service string) string { return kind + "-" + service }

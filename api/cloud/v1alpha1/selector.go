@@ -30,6 +30,8 @@ type CloudEntitySelectorList struct {
 }
 
 // CloudEntitySelectorSpec names an account and selects from it.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.vmSelector) || has(self.serviceSelector)",message="set vmSelector or serviceSelector"
 type CloudEntitySelectorSpec struct {
 	// AccountName names a CloudProviderAccount. It does not change.
 	// +kubebuilder:validation:XValidation:rule="oldSelf == '' || self == oldSelf",message="accountName cannot change; make another CloudEntitySelector"
@@ -40,7 +42,48 @@ type CloudEntitySelectorSpec struct {
 	AccountNamespace string `json:"accountNamespace"`
 
 	// VMSelector selects a VM that matches any entry.
-	VMSelector []VirtualMachineSelector `json:"vmSelector"`
+	// +optional
+	VMSelector []VirtualMachineSelector `json:"vmSelector,omitempty"`
+
+	// ServiceSelector selects a service that the cloud manages and that matches any
+	// entry.
+	// +optional
+	ServiceSelector []ServiceSelector `json:"serviceSelector,omitempty"`
+}
+
+// ServiceKind is a kind of service that a cloud manages.
+//
+// +kubebuilder:validation:Enum=Database;LoadBalancer
+type ServiceKind string
+
+// The kinds of service.
+const (
+	ServiceDatabase     ServiceKind = "Database"     // AWS: a DB instance of RDS
+	ServiceLoadBalancer ServiceKind = "LoadBalancer" // AWS: of the types application, network and gateway
+)
+
+// ServiceSelector selects the services of a kind that match all of what is set:
+// vpcMatch, one of serviceMatch, all tags.
+type ServiceSelector struct {
+	Kind ServiceKind `json:"kind"`
+
+	// VpcMatch, when it is set and empty, selects every VPC.
+	// +optional
+	VpcMatch *EntityMatch `json:"vpcMatch,omitempty"`
+
+	// ServiceMatch names services: in AWS a database by its DbiResourceId or its DB
+	// instance identifier, a load balancer by its ARN, or the end of that, or its name.
+	// +optional
+	ServiceMatch []EntityMatch `json:"serviceMatch,omitempty"`
+
+	// Tags are tags that a service has in its cloud, with exactly these values.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=50
+	Tags map[string]string `json:"tags,omitempty"`
+
+	// Isolation is what happens to flows that no rule matches; empty means Direction.
+	// +optional
+	Isolation Isolation `json:"isolation,omitempty"`
 }
 
 // VirtualMachineSelector selects the VMs that match all of what is set: vpcMatch,
@@ -74,7 +117,7 @@ type VirtualMachineSelector struct {
 	Isolation Isolation `json:"isolation,omitempty"`
 }
 
-// EntityMatch names a VM or VPC by exactly one of its id and its name, without
+// EntityMatch names a VM, a service or a VPC by exactly one of its id and its name, without
 // regard to case of the id.
 type EntityMatch struct {
 	// MatchID is the cloud's own id.

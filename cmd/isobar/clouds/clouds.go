@@ -41,6 +41,7 @@ func Factories(cluster string, o Options) map[string]controller.Factory {
 			}
 			config := aws.Config{
 				Credentials: credentials, Regions: regions, Cluster: owner(cluster, a.Namespace, a.Name), Endpoint: c.Endpoint, STSEndpoint: c.STSEndpoint,
+				RDSEndpoint: c.RDSEndpoint, ELBEndpoint: c.ELBEndpoint,
 				Quotas: awsQuotas(c.Quotas),
 			}
 			if c.TakeOver != nil {
