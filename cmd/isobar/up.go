@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -84,6 +85,7 @@ type up struct {
 	started time.Time
 	plane   *plane.Plane
 	config  *rest.Config
+	control atomic.Pointer[controller.Controller] // nil until it is made
 	aws     *simaws.Cloud
 	awsURL  string
 
@@ -244,6 +246,7 @@ func (u *up) startControl(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	u.control.Store(c)
 	u.spawn(ctx, "controller", c.Run)
 	if err := u.startRuntimeAPI(ctx, c); err != nil {
 		return err
@@ -260,7 +263,7 @@ func (u *up) startWebhooks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	hooks, err := webhook.New(client, webhook.Options{Dir: filepath.Join(u.flags.dataDir, "webhook"), Controller: controllerUser, Log: u.log})
+	hooks, err := webhook.New(client, webhook.Options{Dir: filepath.Join(u.flags.dataDir, "webhook"), Controller: controllerUser, Warn: u.warn, Log: u.log})
 	if err != nil {
 		return err
 	}
@@ -282,6 +285,15 @@ func (u *up) startWebhooks(ctx context.Context) error {
 		return err
 	}
 	return webhook.EnsureTiers(ctx, client)
+}
+
+// warn is the webhooks' Warn. They serve before there is a controller.
+func (u *up) warn(ctx context.Context, manifest []byte) []string {
+	c := u.control.Load()
+	if c == nil {
+		return nil
+	}
+	return c.Warnings(ctx, manifest)
 }
 
 // startRuntimeAPI serves VMs and VPCs, and returns when kubectl can get them.

@@ -96,6 +96,7 @@ type Controller struct {
 	world   world
 	runtime *Runtime
 	preview previewer
+	pace    pace // of warnings
 
 	mu         sync.Mutex
 	accounts   map[types.NamespacedName]*account

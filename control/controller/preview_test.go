@@ -283,3 +283,59 @@ func TestPreviewEqualsSync(t *testing.T) {
 		t.Errorf("%d changes and %d refusals were compared, which is not enough to tell", changes, refusals)
 	}
 }
+
+// A write is warned of what the cloud will refuse of it, and of what it makes the
+// cloud refuse of others: by name only within its namespace.
+func TestWarnings(t *testing.T) {
+	e, _ := previewEnv(t)
+	spec := func(namespace, name, role string, ports ...int) []byte {
+		var rules []string
+		for _, port := range ports {
+			rules = append(rules, fmt.Sprintf(`{"action": "Allow", "from": [{"ipBlock": {"cidr": "192.0.2.0/24"}}], "ports": [{"protocol": "TCP", "port": %d}]}`, port))
+		}
+		meta := fmt.Sprintf(`"kind": "NetworkPolicy", "metadata": {"namespace": %q, "name": %q}`, namespace, name)
+		selector := fmt.Sprintf(`{"externalEntitySelector": {"matchLabels": {"nephe.antrea.io/tag-Role": %q}}}`, role)
+		if namespace == "" {
+			meta = fmt.Sprintf(`"kind": "ClusterNetworkPolicy", "metadata": {"name": %q}`, name)
+			selector = fmt.Sprintf(`{"externalEntitySelector": {"matchLabels": {"nephe.antrea.io/tag-Role": %q}}, "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": %q}}}`, role, e.ns)
+		}
+		return []byte(fmt.Sprintf(`{"apiVersion": "crd.antrea.io/v1beta1", %s, "spec": {"priority": 5, "appliedTo": [%s], "ingress": [%s]}}`, meta, selector, strings.Join(rules, ",")))
+	}
+	many := []int{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25} // a VM has room for 12
+	e.sim.ResetCalls()
+	for _, tt := range []struct {
+		name     string
+		manifest []byte
+		want     []string // in one warning each
+	}{
+		{"what fits", spec(e.ns, "p", "db", 80), nil},
+		{"of no VM", spec(e.ns, "p", "none", many...), nil},
+		{"another namespace's", spec("elsewhere", "p", "db", many...), nil},
+		{"too many rules", spec(e.ns, "p", "db", many...), []string{"annp/" + e.ns + "/p/ingress/"}},
+		{"of the cluster", spec("", "p", "db", many...), []string{"acnp/p/ingress/"}},
+		{"no JSON", []byte("spec"), nil},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		var got []string
+		e.eventually("no pause", func() string { // after what took long
+			got = e.running.Warnings(ctx, tt.manifest)
+			if len(got) < len(tt.want) {
+				return "none"
+			}
+			return ""
+		})
+		cancel()
+		text := strings.Join(got, "\n")
+		for _, want := range tt.want {
+			if !strings.Contains(text, want) || !strings.Contains(text, "QuotaExceeded") || !strings.Contains(text, "most is needed by") {
+				t.Errorf("%s: warned of %q; want %q, the quota, and what needs most", tt.name, got, want)
+			}
+		}
+		if len(tt.want) == 0 && len(got) > 0 || len(got) > 7 {
+			t.Errorf("%s: warned of %q; want %q", tt.name, got, tt.want)
+		}
+	}
+	if calls := e.sim.Calls(); len(calls.Writes) > 0 {
+		t.Errorf("%d writes: %+v", len(calls.Writes), calls.Writes[0])
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/api/validate"
 )
 
@@ -101,7 +103,37 @@ func (s *Server) decide(ctx context.Context, k kind, r *admissionv1.AdmissionReq
 		answer = refuse(errs)
 	}
 	answer.Warnings = warnings
+	if answer.Allowed {
+		answer.Warnings = append(answer.Warnings, s.warn(ctx, k, r)...)
+	}
 	return answer
+}
+
+// warn returns what will not be enforced once the object is written. It decides
+// nothing, and nothing that happens to it matters to the write.
+func (s *Server) warn(ctx context.Context, k kind, r *admissionv1.AdmissionRequest) []string {
+	if s.options.Warn == nil || r.Operation == admissionv1.Delete || k.gvk.Group == cloudv1alpha1.GroupVersion.Group {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, warnTimeout)
+	answer := make(chan []string, 1)
+	go func() {
+		defer cancel()
+		defer func() {
+			if p := recover(); p != nil {
+				s.options.Log.LogAttrs(ctx, slog.LevelError, "admission warning panicked",
+					slog.String("kind", k.gvk.Kind), slog.String("namespace", r.Namespace), slog.String("name", r.Name), slog.Any("panic", p))
+			}
+		}()
+		answer <- s.options.Warn(ctx, r.Object.Raw)
+	}()
+	<-ctx.Done()
+	select {
+	case warnings := <-answer:
+		return warnings
+	default:
+		return nil
+	}
 }
 
 // fill answers a request for mutation.

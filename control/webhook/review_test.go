@@ -20,13 +20,16 @@ import (
 )
 
 // server returns a Server whose API server fails every request.
-func server(t testing.TB) http.Handler {
+func server(t testing.TB) http.Handler { return serverWith(t, webhook.Options{}) }
+
+func serverWith(t testing.TB, o webhook.Options) http.Handler {
 	t.Helper()
+	o.Log = slog.New(slog.DiscardHandler)
 	client := fake.NewSimpleDynamicClient(runtime.NewScheme())
 	client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("the API server is away")
 	})
-	s, err := webhook.New(client, webhook.Options{Log: slog.New(slog.DiscardHandler)})
+	s, err := webhook.New(client, o)
 	if err != nil {
 		t.Fatal(err)
 	}

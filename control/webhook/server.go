@@ -24,6 +24,8 @@ const (
 	// decideTimeout is less than the timeout that Install asks for, so that the API
 	// server gets our reason and not a silence.
 	decideTimeout = 4 * time.Second
+	// warnTimeout is how long a write waits for what it may be warned of.
+	warnTimeout = 2 * time.Second
 	// atOnce bounds the decisions under way, and so the memory of their bodies.
 	atOnce      = 64
 	stopTimeout = 5 * time.Second
@@ -40,6 +42,10 @@ type Options struct {
 	Hosts []string
 	// Controller is the user that alone may repair built-in tiers. Empty means nobody.
 	Controller string
+	// Warn returns what will not be enforced once a policy, or a tier or group that
+	// policies use, is written as in the manifest. It has about two seconds, and an
+	// answer that comes later is not told; nil means nothing is.
+	Warn func(ctx context.Context, manifest []byte) []string
 	// NoLayer7 refuses rules with l7Protocols.
 	NoLayer7 bool
 	Log      *slog.Logger // nil means slog.Default()
