@@ -63,6 +63,9 @@ type Options struct {
 	TLS   *tls.Config // nil means the system's certificates
 	// Unlimited: take no tokens of EC2's buckets; for a cloud that has none.
 	Unlimited bool
+	// Limits are shared by Accounts that may be of one AWS account; nil means that no
+	// other is.
+	Limits *Limits
 	// Attempts is how often a call is tried; 0 means 8.
 	Attempts int
 	// MaxBackoff is the longest wait before a call is tried again; 0 means 20 seconds.
@@ -93,6 +96,9 @@ type region struct {
 	elb    *elb.Client
 	limits *limiter
 
+	counting sync.Mutex // for census; held while it is taken
+	census   census
+
 	mu        sync.Mutex
 	enforcers map[string]*plan.Syncer
 	// selected has the kinds of services that somebody has asked for.
@@ -114,6 +120,9 @@ func NewAccount(ctx context.Context, c Config, o Options) (*Account, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("aws account: %w", err)
 	}
+	if o.Limits == nil {
+		o.Limits = &Limits{}
+	}
 	a := &Account{config: c, options: o, regions: map[string]*region{}}
 	client := newClient(o)
 	base, err := a.base(ctx, client)
@@ -124,7 +133,7 @@ func NewAccount(ctx context.Context, c Config, o Options) (*Account, error) {
 		if a.regions[name] != nil {
 			continue
 		}
-		r := &region{name: name, limits: &limiter{off: o.Unlimited}, enforcers: map[string]*plan.Syncer{},
+		r := &region{name: name, limits: &limiter{off: o.Unlimited, shared: o.Limits.buckets(c, name)}, enforcers: map[string]*plan.Syncer{},
 			selected: map[cloud.Kind]bool{}, resolved: map[string]string{}}
 		cfg := base.Copy()
 		cfg.Region = name

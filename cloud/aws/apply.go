@@ -158,6 +158,9 @@ func (a *applier) createGroup(ctx context.Context, key string, want *Group) (*Gr
 		return a.adopt(ctx, key, name, want)
 	}
 	if err != nil {
+		if code(err) == "SecurityGroupLimitExceeded" {
+			a.region.recount()
+		}
 		return nil, fmt.Errorf("create security group %s: %w", name, err)
 	}
 	a.know(key, aws.ToString(out.GroupId))
@@ -172,6 +175,7 @@ func (a *applier) createGroup(ctx context.Context, key string, want *Group) (*Gr
 func (a *applier) know(key, id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.region.enter(a.vpc, 1)
 	a.ground.exists[id], a.ground.keys[id] = true, key
 	a.ground.groups[key] = &groupFacts{id: id, fresh: true, foreign: map[policy.Direction][]Rule{}}
 }
@@ -447,6 +451,7 @@ func (a *applier) deleteGroup(ctx context.Context, key string) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.region.enter(a.vpc, -1)
 	delete(a.ground.groups, key)
 	delete(a.ground.keys, g.id)
 	delete(a.ground.exists, g.id)

@@ -51,7 +51,8 @@ func (d *Driver) place() Place {
 	if d.ground == nil {
 		return p
 	}
-	p.Prefixes, p.Foreign = d.ground.prefixes, d.ground.regionGroups
+	p.Prefixes = d.ground.prefixes
+	p.Foreign, p.MostGroups = d.region.share(d.vpc, d.ground.regionGroups, p.Quotas.orDefaults().GroupsPerRegion)
 	p.Peers, p.Carried = d.ground.peers, d.ground.carried()
 	p.nephe = d.ground.leftovers()
 	p.Fixed = map[string]string{}

@@ -14,11 +14,57 @@ import (
 // instead of being refused. It leaves nothing for others who use the account:
 // when they do, EC2 refuses and the SDK backs off.
 type limiter struct {
-	off bool // only count
+	off    bool // only count
+	shared *buckets
 
-	mu      sync.Mutex
-	buckets map[string]*rate.Limiter
-	calls   map[string]int
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+// buckets are those of each API.
+type buckets struct {
+	mu sync.Mutex
+	of map[string]*rate.Limiter
+}
+
+// Limits are the token buckets of several Accounts that may be of one AWS account:
+// as many objects, or one after another as its credentials change. The zero value
+// is ready to use.
+type Limits struct {
+	mu sync.Mutex
+	of map[string]*buckets
+}
+
+// buckets returns those of a region, as whom we act in it, and at which endpoint.
+// Keys of one AWS account are not known to be so, roles are.
+func (l *Limits) buckets(c Config, region string) *buckets {
+	who := c.Credentials.AccessKeyID
+	if parts := strings.Split(c.Credentials.RoleARN, ":"); len(parts) > 4 {
+		who = parts[4] // arn:aws:iam::111122223333:role/name
+	}
+	key := strings.Join([]string{who, region, c.Endpoint}, " ")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil {
+		l.of = map[string]*buckets{}
+	}
+	if l.of[key] == nil {
+		l.of[key] = &buckets{}
+	}
+	return l.of[key]
+}
+
+func (b *buckets) bucket(api string) *rate.Limiter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.of == nil {
+		b.of = map[string]*rate.Limiter{}
+	}
+	if b.of[api] == nil {
+		burst, perSecond := bucketOf(api)
+		b.of[api] = rate.NewLimiter(perSecond, burst)
+	}
+	return b.of[api]
 }
 
 // bucketOf returns the size and the refill per second of an API's bucket, from
@@ -46,21 +92,15 @@ func bucketOf(api string) (burst int, perSecond rate.Limit) {
 
 func (l *limiter) wait(ctx context.Context, api string) error {
 	l.mu.Lock()
-	if l.buckets == nil {
-		l.buckets, l.calls = map[string]*rate.Limiter{}, map[string]int{}
-	}
-	b := l.buckets[api]
-	if b == nil {
-		burst, perSecond := bucketOf(api)
-		b = rate.NewLimiter(perSecond, burst)
-		l.buckets[api] = b
+	if l.calls == nil {
+		l.calls = map[string]int{}
 	}
 	l.calls[api]++
 	l.mu.Unlock()
 	if l.off {
 		return nil
 	}
-	if err := b.Wait(ctx); err != nil {
+	if err := l.shared.bucket(api).Wait(ctx); err != nil {
 		return fmt.Errorf("wait for a token of %s: %w", api, err)
 	}
 	return nil

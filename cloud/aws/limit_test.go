@@ -21,7 +21,7 @@ func TestLimiter(t *testing.T) {
 		{"DescribeInstances", 120, time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l, start := &limiter{}, time.Now()
+			l, start := &limiter{shared: &buckets{}}, time.Now()
 			for range tt.calls {
 				if err := l.wait(context.Background(), tt.api); err != nil {
 					t.Fatal(err)
@@ -40,7 +40,7 @@ func TestLimiter(t *testing.T) {
 // Who does not want to wait any more does not.
 func TestLimiterEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &limiter{}
+		l := &limiter{shared: &buckets{}}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		for range 200 {
@@ -50,4 +50,25 @@ func TestLimiterEnds(t *testing.T) {
 		}
 		t.Error("200 calls in a second")
 	})
+}
+
+// Accounts of one role's AWS account share the buckets of a region.
+func TestLimitsAreShared(t *testing.T) {
+	role := func(arn string) Config { return Config{Credentials: Credentials{RoleARN: arn}} }
+	var l Limits
+	one := l.buckets(role("arn:aws:iam::111122223333:role/a"), "us-east-1")
+	for _, tt := range []struct {
+		config Config
+		region string
+		same   bool
+	}{
+		{role("arn:aws:iam::111122223333:role/b"), "us-east-1", true},
+		{role("arn:aws:iam::111122223333:role/a"), "eu-west-1", false},
+		{role("arn:aws:iam::444455556666:role/a"), "us-east-1", false},
+		{Config{Credentials: Credentials{AccessKeyID: "AKIAEXAMPLE"}}, "us-east-1", false},
+	} {
+		if got := l.buckets(tt.config, tt.region) == one; got != tt.same {
+			t.Errorf("%v in %s has the same buckets: %t", tt.config.Credentials, tt.region, got)
+		}
+	}
 }

@@ -64,8 +64,12 @@ type Place struct {
 	// which of them each network interface has, by ID.
 	Present  map[string]*Group
 	Attached map[string][]string
-	// Foreign is how many security groups of the region are not ours.
+	// Foreign is how many security groups of the region are not ours, or are in
+	// another VPC.
 	Foreign int
+	// MostGroups is how many groups of ours the VPC may have; 0 means all that the
+	// quota and Foreign leave.
+	MostGroups int
 	// Nephe is what is to be taken over; nil for nothing.
 	nephe *leftovers
 	// ManyPeers is from how many prefixes on a group of peers gets a membership
@@ -85,7 +89,7 @@ func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 	l := newLowering(p, rs)
 	l.chooseMembers()
 	l.chooseRemote()
-	objects, most := l.objects(0), max(p.Quotas.GroupsPerRegion-p.Foreign, 1)
+	objects, most := l.objects(0), max(cmp.Or(p.MostGroups, p.Quotas.GroupsPerRegion-p.Foreign), 1)
 	if groupsOf(objects) > most {
 		// Without membership groups there are fewer, and maybe rules enough.
 		l.members, l.joined = nil, map[string][]string{}
@@ -94,6 +98,7 @@ func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 			if objects = l.objects(limit); groupsOf(objects) <= most {
 				break
 			}
+			l.need = groupsOf(objects)
 		}
 	}
 	l.hold(objects)
@@ -112,6 +117,7 @@ type lowering struct {
 	members  []*membership
 	remotes  []*membership       // of other VPCs
 	joined   map[string][]string // Classes of the memberships of each interface
+	need     int                 // groups that would do
 	unplaced []policy.Refusal    // of workloads without an interface
 	refusals []policy.Refusal
 }
@@ -403,7 +409,7 @@ func (l *lowering) objects(limit int) map[string]Object {
 			c.lowered = l.enforce(c, l.Quotas.GroupsPerNIC)
 		case left-shared < 1:
 			l.refusals = append(l.refusals, l.refuse(policy.Refusal{Workloads: c.workloads, Reason: policy.RefusedQuota,
-				Message: "no security group is left in the region: nothing passes", Limit: l.Quotas.GroupsPerRegion, Need: l.Quotas.GroupsPerRegion + 1}))
+				Message: "no security group of the region is left for it: nothing passes", Limit: limit, Need: l.need}))
 			c.lowered, c.closed = []*Group{{Kind: Enforcement}}, true
 			if !closing {
 				left, shared, closing = left-1, 0, true

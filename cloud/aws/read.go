@@ -91,7 +91,7 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 		return nil, nil, fmt.Errorf("region %s: VPC %s: not found", d.region.name, d.vpc)
 	}
 	g.prefixes = prefixesOf(vpcs[0])
-	groups, err := d.region.groups(ctx, filter("vpc-id", d.vpc))
+	groups, err := d.region.groupsOf(ctx, d.vpc, d.account.config.Cluster)
 	if err != nil {
 		return nil, nil, err
 	}

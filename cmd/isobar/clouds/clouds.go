@@ -25,6 +25,9 @@ type Options struct {
 // cloud is marked with the cluster's ID and the account object's name: two account
 // objects may be of one AWS account, and must not take each other's groups for their own.
 func Factories(cluster string, o Options) map[string]controller.Factory {
+	if o.AWS.Limits == nil {
+		o.AWS.Limits = &aws.Limits{}
+	}
 	return map[string]controller.Factory{
 		"aws": func(ctx context.Context, a *cloudv1alpha1.CloudProviderAccount, secret []byte) (cloud.Account, error) {
 			c := a.Spec.AWSConfig
