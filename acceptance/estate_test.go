@@ -18,6 +18,7 @@ type network struct {
 	account string       // empty is the sample's
 	cidr    string       // IPv4; empty is 10.<number of the network>.0.0/16
 	ipv6    string       // a prefix of 64 bits; empty is none
+	pods    string       // a prefix that routes lead to with addresses unchanged; empty is none
 	groups  []*sim.Group // of users
 	vms     []vm
 }
@@ -80,6 +81,9 @@ func (n network) addTo(r *sim.Region, number int) {
 	v := &sim.VPC{ID: n.id, CIDRs: cidrs}
 	if n.name != "" {
 		v.Tags = map[string]string{"Name": n.name}
+	}
+	if n.pods != "" {
+		v.OnPremises = []netip.Prefix{netip.MustParsePrefix(n.pods)}
 	}
 	subnet := "subnet-" + n.id[len("vpc-"):]
 	r.VPCs = append(r.VPCs, v)
