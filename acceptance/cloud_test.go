@@ -319,3 +319,11 @@ func (w *world) flows(ports ...string) []sim.Flow {
 	}
 	return out
 }
+
+// noFaults is nil when no fault is left.
+func (w *world) noFaults() error {
+	if left := w.sim.Faults(); len(left) > 0 {
+		return fmt.Errorf("left: %+v", left)
+	}
+	return nil
+}

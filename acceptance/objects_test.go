@@ -145,6 +145,16 @@ func read[T any](w *world, r schema.GroupVersionResource, name string) (*T, erro
 	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out)
 }
 
+// readCluster reads a cluster-scoped object as T.
+func readCluster[T any](w *world, r schema.GroupVersionResource, name string) (*T, error) {
+	o, err := w.client.Resource(r).Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := new(T)
+	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out)
+}
+
 // list returns the names of the objects of the world's namespace, sorted.
 func (w *world) list(r schema.GroupVersionResource) []string {
 	w.t.Helper()
