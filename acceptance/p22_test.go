@@ -48,6 +48,11 @@ func TestP22_NoFlowBlinks(t *testing.T) {
 			w.patch(entities, "virtualmachine-i-web0", `{"metadata": {"labels": {"nephe.antrea.io/tag-Role": null}}}`)
 		}},
 		{"back to one peer", func() { w.policy("db", onRole("db", "ingress", allow("ingress", app, 5432))) }},
+		{"a block", func() { w.policy("db", onRole("db", "ingress", allow("ingress", "{ipBlock: {cidr: 10.0.0.0/24}}", 5432))) }},
+		{"a hole in it", func() {
+			w.policy("db", onRole("db", "ingress", allow("ingress", "{ipBlock: {cidr: 10.0.0.0/24, except: [10.0.0.4/32]}}", 5432)))
+		}},
+		{"no hole", func() { w.policy("db", onRole("db", "ingress", allow("ingress", "{ipBlock: {cidr: 10.0.0.0/24}}", 5432))) }},
 		{"a policy goes", func() { w.removeNamed(policies, "ssh") }},
 		{"two policies go", func() { w.removeNamed(policies, "not-web"); w.removeNamed(policies, "out") }},
 		{"the last one goes", func() { w.removeNamed(policies, "db") }},
