@@ -40,7 +40,7 @@ func enforcing(t *testing.T, r *sim.Region) *sim.Group {
 	return nil
 }
 
-func interfaceOf(r *sim.Region, id string) *sim.Interface {
+func nicOf(r *sim.Region, id string) *sim.Interface {
 	for _, i := range r.Instances {
 		for _, n := range i.Interfaces {
 			if n.ID == id {
@@ -70,14 +70,14 @@ func TestP13_Drift(t *testing.T) {
 			at := slices.IndexFunc(g.Rules, func(x *sim.Rule) bool { return !x.Egress })
 			g.Rules = append(g.Rules, &sim.Rule{Protocol: "tcp", From: 22, To: 22, CIDR: anybody, Description: g.Rules[at].Description})
 		}},
-		{"the group is detached", func(t *testing.T, r *sim.Region) { interfaceOf(r, "eni-db0").Groups = []string{"sg-wide1"} }},
+		{"the group is detached", func(t *testing.T, r *sim.Region) { nicOf(r, "eni-db0").Groups = []string{"sg-wide1"} }},
 		{"another group is attached", func(t *testing.T, r *sim.Region) {
-			n := interfaceOf(r, "eni-db0")
+			n := nicOf(r, "eni-db0")
 			n.Groups = append(n.Groups, "sg-wide1")
 		}},
 		{"the group is deleted", func(t *testing.T, r *sim.Region) {
 			g := enforcing(t, r)
-			interfaceOf(r, "eni-db0").Groups = []string{"sg-wide1"}
+			nicOf(r, "eni-db0").Groups = []string{"sg-wide1"}
 			r.Groups = slices.DeleteFunc(r.Groups, func(x *sim.Group) bool { return x == g })
 		}},
 		{"an orphan of ours appears", func(t *testing.T, r *sim.Region) {

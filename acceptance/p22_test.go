@@ -11,7 +11,7 @@ import (
 // While rules change, no flow is refused that both the old and the new rules allow, and none
 // passes that both refuse: asked between every two writes, of all pairs of VMs.
 func TestP22_NoFlowBlinks(t *testing.T) {
-	w := newWorld(t, shop(), sim.Options{GroupHiddenCalls: 1})
+	w := newWorld(t, tiers(), sim.Options{GroupHiddenCalls: 1})
 	w.start()
 	w.account()
 	w.importAll()
@@ -48,11 +48,15 @@ func TestP22_NoFlowBlinks(t *testing.T) {
 			w.patch(entities, "virtualmachine-i-web0", `{"metadata": {"labels": {"nephe.antrea.io/tag-Role": null}}}`)
 		}},
 		{"back to one peer", func() { w.policy("db", onRole("db", "ingress", allow("ingress", app, 5432))) }},
-		{"a block", func() { w.policy("db", onRole("db", "ingress", allow("ingress", "{ipBlock: {cidr: 10.0.0.0/24}}", 5432))) }},
+		{"a block", func() {
+			w.policy("db", onRole("db", "ingress", allow("ingress", "{ipBlock: {cidr: 10.0.0.0/24}}", 5432)))
+		}},
 		{"a hole in it", func() {
 			w.policy("db", onRole("db", "ingress", allow("ingress", "{ipBlock: {cidr: 10.0.0.0/24, except: [10.0.0.4/32]}}", 5432)))
 		}},
-		{"no hole", func() { w.policy("db", onRole("db", "ingress", allow("ingress", "{ipBlock: {cidr: 10.0.0.0/24}}", 5432))) }},
+		{"no hole", func() {
+			w.policy("db", onRole("db", "ingress", allow("ingress", "{ipBlock: {cidr: 10.0.0.0/24}}", 5432)))
+		}},
 		{"a policy goes", func() { w.removeNamed(policies, "ssh") }},
 		{"two policies go", func() { w.removeNamed(policies, "not-web"); w.removeNamed(policies, "out") }},
 		{"the last one goes", func() { w.removeNamed(policies, "db") }},
@@ -64,8 +68,8 @@ func TestP22_NoFlowBlinks(t *testing.T) {
 	}
 }
 
-// shop is two peered networks with twelve web VMs, six app VMs and two databases.
-func shop() sim.Estate {
+// tiers are two peered networks with twelve web VMs, six app VMs and two databases.
+func tiers() sim.Estate {
 	many := func(role string, n int) (out []vm) {
 		for i := range n {
 			out = append(out, vm{name: fmt.Sprint(role, i), role: role})
