@@ -58,6 +58,13 @@ type Sharer[T any] interface {
 	Shares(c Change[T]) bool
 }
 
+// Locator is what a Driver has that knows where its Objects count.
+type Locator[T any] interface {
+	// Concerned returns the workloads of rs for which the policies may not hold
+	// while c is not done, objects being all that there are besides.
+	Concerned(rs policy.Ruleset, objects map[string]T, c Change[T]) Workloads
+}
+
 // Op is what a Change does.
 type Op string
 

@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"isobar.dev/policy"
 )
@@ -19,6 +20,32 @@ type Report struct {
 	// Written is how many of Changes are known to be done: none in a preview,
 	// all when Sync returns no error.
 	Written int
+	// Failed are the Changes that are not done when Sync returns an error, by Key.
+	// When there are none although it does, nothing is known of any.
+	Failed []Failure
+	// Drifted are those who, when Sync returned an error, did not have what the last
+	// Sync without one had left to them. Without such a Sync it is everyone.
+	Drifted Workloads
+}
+
+// Failure is a Change that is not done.
+type Failure struct {
+	Key string
+	Err error
+	// Workloads are those for which the policies may not hold while it is not done.
+	Workloads Workloads
+}
+
+// Workloads are some workloads, or maybe all. The zero Workloads are none.
+type Workloads struct {
+	IDs []string // sorted
+	Any bool     // it may be any
+}
+
+// Has says whether the workload is one of them.
+func (w Workloads) Has(id string) bool {
+	_, has := slices.BinarySearch(w.IDs, id)
+	return w.Any || has
 }
 
 // ChangeText is a Change for people.
@@ -68,24 +95,12 @@ func (e *ChangeError) Error() string { return e.Key + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *ChangeError) Unwrap() error { return e.Err }
 
-// done counts the changes that err does not name. An error that names none says
-// nothing of what was done.
-func done[T any](changes []Change[T], err error) int {
-	if err == nil {
-		return len(changes)
-	}
-	failed := map[string]bool{}
-	walk(err, func(e *ChangeError) { failed[e.Key] = true })
-	if len(failed) == 0 {
-		return 0
-	}
-	n := 0
-	for _, c := range changes {
-		if !failed[c.Key] {
-			n++
-		}
-	}
-	return n
+// failuresOf returns the errors of the changes that err names, by Key. An error
+// that names none says nothing of what was done.
+func failuresOf(err error) map[string]error {
+	failed := map[string]error{}
+	walk(err, func(e *ChangeError) { failed[e.Key] = e.Err })
+	return failed
 }
 
 // walk calls f for each ChangeError in err.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"isobar.dev/policy"
 )
@@ -18,7 +19,7 @@ type Syncer struct {
 	target string
 
 	turn    chan struct{} // holds one while a call is under way
-	prepare func(context.Context, policy.Ruleset) (Report, func(context.Context) (int, error), error)
+	prepare func(context.Context, policy.Ruleset) (Report, func(context.Context, *Report) error, error)
 	forget  func()
 }
 
@@ -65,7 +66,7 @@ func (s *Syncer) run(ctx context.Context, rs policy.Ruleset, write bool) (Report
 	if err != nil || !write || len(report.Changes) == 0 {
 		return report, err
 	}
-	if report.Written, err = apply(ctx); err != nil {
+	if err := apply(ctx, &report); err != nil {
 		return report, fmt.Errorf("sync %s: %w", rs.Target, err)
 	}
 	return report, nil
@@ -90,10 +91,11 @@ func (s *Syncer) wait(ctx context.Context) error {
 type state[T any] struct {
 	driver Driver[T]
 	have   map[string]T // nil when it must be read
+	left   map[string]T // what there was after the last sync without an error; nil before
 }
 
 // prepare returns the report of what is to be done, and the call that does it.
-func (s *state[T]) prepare(ctx context.Context, rs policy.Ruleset) (Report, func(context.Context) (int, error), error) {
+func (s *state[T]) prepare(ctx context.Context, rs policy.Ruleset) (Report, func(context.Context, *Report) error, error) {
 	report := Report{Target: rs.Target}
 	if s.have == nil {
 		have, err := s.driver.Read(ctx)
@@ -120,16 +122,30 @@ func (s *state[T]) prepare(ctx context.Context, rs policy.Ruleset) (Report, func
 	if o, ok := s.driver.(Observer); ok {
 		report.Notes = o.Notes()
 	}
-	return report, func(ctx context.Context) (int, error) { return s.apply(ctx, changes) }, nil
+	if len(changes) == 0 {
+		s.left = s.have
+	}
+	return report, func(ctx context.Context, report *Report) error {
+		have := s.have
+		err := s.apply(ctx, changes)
+		if err != nil {
+			report.Failed = s.failures(rs, want, changes, err)
+			report.Drifted = s.drifted(rs, have)
+		}
+		if err == nil || len(report.Failed) > 0 {
+			report.Written = len(changes) - len(report.Failed)
+		}
+		return err
+	}, nil
 }
 
 // apply makes the changes. What is known of the target is kept only when all
 // are made: after an error nobody knows.
-func (s *state[T]) apply(ctx context.Context, changes []Change[T]) (int, error) {
+func (s *state[T]) apply(ctx context.Context, changes []Change[T]) error {
 	have := s.have
 	s.have = nil
 	if err := s.driver.Apply(ctx, changes); err != nil {
-		return done(changes, err), err
+		return err
 	}
 	for _, c := range changes {
 		if c.Want == nil {
@@ -138,8 +154,42 @@ func (s *state[T]) apply(ctx context.Context, changes []Change[T]) (int, error) 
 		}
 		have[c.Key] = *c.Want
 	}
-	s.have = have
-	return len(changes), nil
+	s.have, s.left = have, have
+	return nil
+}
+
+// failures returns the changes that err says are not done, and whom that concerns.
+func (s *state[T]) failures(rs policy.Ruleset, want map[string]T, changes []Change[T], err error) []Failure {
+	var out []Failure
+	failed := failuresOf(err)
+	for _, c := range changes {
+		if err, ok := failed[c.Key]; ok {
+			out = append(out, Failure{c.Key, err, s.concerned(rs, want, c)})
+		}
+	}
+	return out
+}
+
+// drifted returns whom it concerns that there is not what was left.
+func (s *state[T]) drifted(rs policy.Ruleset, have map[string]T) Workloads {
+	if s.left == nil {
+		return Workloads{Any: true}
+	}
+	var out Workloads
+	for _, c := range Diff(have, s.left, s.driver.Equal) {
+		w := s.concerned(rs, s.left, c)
+		out.IDs, out.Any = append(out.IDs, w.IDs...), out.Any || w.Any
+	}
+	slices.Sort(out.IDs)
+	out.IDs = slices.Compact(out.IDs)
+	return out
+}
+
+func (s *state[T]) concerned(rs policy.Ruleset, objects map[string]T, c Change[T]) Workloads {
+	if l, ok := s.driver.(Locator[T]); ok {
+		return l.Concerned(rs, objects, c)
+	}
+	return Workloads{Any: true}
 }
 
 func (s *state[T]) describe(c Change[T]) string {

@@ -32,6 +32,7 @@ var (
 	_ plan.Meter[Object]     = (*Driver)(nil)
 	_ plan.Observer          = (*Driver)(nil)
 	_ plan.Sharer[Object]    = (*Driver)(nil)
+	_ plan.Locator[Object]   = (*Driver)(nil)
 )
 
 // Driver returns a new Driver of a VPC. A region that the account does not have
