@@ -3,8 +3,10 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
+	"slices"
 
 	"isobar.dev/plan"
 	"isobar.dev/policy"
@@ -20,6 +22,9 @@ type Account interface {
 	// VMs lists the VMs of a region that each Match picks, in the order of the
 	// matches. One that cannot be read has an error, and says nothing of its VMs.
 	VMs(ctx context.Context, region string, matches []Match) []VMs
+	// SecurityGroups lists all security groups (or NSGs) of some networks of a
+	// region, whoever made them, by ID. Its error is never emptiness.
+	SecurityGroups(ctx context.Context, region string, networkIDs []string) ([]SecurityGroup, error)
 	// Enforcer returns what enforces on the VMs of one network. Calls with the
 	// same arguments return the same Enforcer.
 	Enforcer(region, networkID string) Enforcer
@@ -97,4 +102,43 @@ type Interface struct {
 	Private []netip.Addr
 	Public  []netip.Addr
 	Groups  []string // IDs of its security groups
+}
+
+// SecurityGroup is a security group or NSG as its cloud tells of it.
+type SecurityGroup struct {
+	ID, Name, Region, NetworkID string
+	Rules                       []SecurityGroupRule // in the order of Compare
+}
+
+// SecurityGroupRule is one rule in its cloud's own words.
+type SecurityGroupRule struct {
+	Ingress             bool
+	ID, Name            string // empty where rules have none
+	Action, Description string
+	Priority            *int32 // where rules have an order
+	Protocol            string // "any", "tcp", or a number
+	Port                string // "all", "80", or "80-443"
+	Source, Destination []string
+}
+
+// Compare orders ingress before egress, then by priority, and what has none by its
+// content.
+func (r SecurityGroupRule) Compare(o SecurityGroupRule) int {
+	direction := func(r SecurityGroupRule) int {
+		if r.Ingress {
+			return 0
+		}
+		return 1
+	}
+	priority := func(r SecurityGroupRule) int64 {
+		if r.Priority == nil {
+			return 1 << 32
+		}
+		return int64(*r.Priority)
+	}
+	return cmp.Or(
+		cmp.Compare(direction(r), direction(o)), cmp.Compare(priority(r), priority(o)), cmp.Compare(r.Name, o.Name), cmp.Compare(r.ID, o.ID),
+		cmp.Compare(r.Protocol, o.Protocol), cmp.Compare(r.Port, o.Port), slices.Compare(r.Source, o.Source), slices.Compare(r.Destination, o.Destination),
+		cmp.Compare(r.Description, o.Description),
+	)
 }

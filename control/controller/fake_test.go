@@ -20,20 +20,22 @@ import (
 // fakeCloud is a cloud in memory: it outlives the accounts that are made of it,
 // as a real one outlives controllers. It answers late, and fails when told to.
 type fakeCloud struct {
-	mu       sync.Mutex
-	key      string // the access key that is right
-	latency  time.Duration
-	slow     time.Duration                // the latency of a write, besides
-	networks map[string][]cloud.Network   // by region
-	vms      map[string][]cloud.VM        // by region
-	down     map[string]error             // by region: all calls fail
-	blind    map[string]error             // by matchID of a network: VMs of it cannot be listed
-	refuse   map[string]error             // by network: writes fail
-	nics     map[string]map[string]string // by network and NIC: what is enforced there
-	made     int                          // accounts made
-	reads    map[string]int               // listings, by region
-	writes   int
-	refusals []policy.Refusal // given by every Lower, for policies that apply
+	mu        sync.Mutex
+	key       string // the access key that is right
+	latency   time.Duration
+	slow      time.Duration                // the latency of a write, besides
+	networks  map[string][]cloud.Network   // by region
+	vms       map[string][]cloud.VM        // by region
+	down      map[string]error             // by region: all calls fail
+	blind     map[string]error             // by matchID of a network: VMs of it cannot be listed
+	refuse    map[string]error             // by network: writes fail
+	nics      map[string]map[string]string // by network and NIC: what is enforced there
+	made      int                          // accounts made
+	reads     map[string]int               // listings, by region
+	writes    int
+	refusals  []policy.Refusal                 // given by every Lower, for policies that apply
+	groups    map[string][]cloud.SecurityGroup // by network
+	groupsErr error
 }
 
 func newFakeCloud() *fakeCloud {
@@ -41,7 +43,7 @@ func newFakeCloud() *fakeCloud {
 		key: "right-key", latency: 2 * time.Millisecond,
 		networks: map[string][]cloud.Network{}, vms: map[string][]cloud.VM{},
 		down: map[string]error{}, blind: map[string]error{}, refuse: map[string]error{},
-		nics: map[string]map[string]string{}, reads: map[string]int{},
+		nics: map[string]map[string]string{}, groups: map[string][]cloud.SecurityGroup{}, reads: map[string]int{},
 	}
 }
 
@@ -135,6 +137,19 @@ func matches1(m cloud.Match, vm cloud.VM) bool {
 	return len(m.VMs) == 0 || slices.ContainsFunc(m.VMs, func(v cloud.VMMatch) bool {
 		return v.ID != "" && v.ID == vm.ID || v.Name != "" && v.Name == vm.Name
 	})
+}
+
+func (a *fakeAccount) SecurityGroups(ctx context.Context, region string, networks []string) ([]cloud.SecurityGroup, error) {
+	if err := a.call(ctx, region); err != nil {
+		return nil, err
+	}
+	a.cloud.mu.Lock()
+	defer a.cloud.mu.Unlock()
+	var out []cloud.SecurityGroup
+	for _, n := range networks {
+		out = append(out, a.cloud.groups[n]...)
+	}
+	return out, a.cloud.groupsErr
 }
 
 func (a *fakeAccount) Enforcer(region, network string) cloud.Enforcer {
