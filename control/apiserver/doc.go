@@ -1,6 +1,6 @@
 // Package apiserver serves the cloud inventory as the aggregated API
-// runtime.cloud.antrea.io/v1alpha1: VMs and VPCs, read and watched with kubectl
-// like any other kind, from memory.
+// runtime.cloud.antrea.io/v1alpha1: VMs, VPCs, security groups and how far policies
+// are enforced on VMs, read and watched with kubectl like any other kind, from memory.
 //
 // What there is comes from an [Inventory], which the loops of the controller
 // have; here is what makes an API of it: versions, selectors, watches, tables, a

@@ -20,9 +20,16 @@ type Inventory interface {
 	VirtualMachines() policy.Table[*runtimev1alpha1.VirtualMachine]
 	// Vpcs returns the VPCs of now, likewise.
 	Vpcs() policy.Table[*runtimev1alpha1.Vpc]
-	// Synced is closed when all of the inventory has been read, or tried, once.
-	// Until then absence means nothing, and nothing is served.
+	// SecurityGroups returns the security groups of now, likewise.
+	SecurityGroups() policy.Table[*runtimev1alpha1.SecurityGroup]
+	// VirtualMachinePolicies returns how far the policies of now are enforced, likewise.
+	VirtualMachinePolicies() policy.Table[*runtimev1alpha1.VirtualMachinePolicy]
+	// Synced is closed when all VMs and VPCs have been read, or tried, once. Until
+	// then absence means nothing, and they are not served.
 	Synced() <-chan struct{}
+	// SecurityGroupsSynced and PoliciesSynced are Synced for the other two.
+	SecurityGroupsSynced() <-chan struct{}
+	PoliciesSynced() <-chan struct{}
 	// Changed receives after something has changed. It holds one.
 	Changed() <-chan struct{}
 	// SetTags makes tags be the user's tags of a VM, all of them. seen is the VM

@@ -19,17 +19,19 @@ import (
 // inventory is an Inventory that a test changes. Like the real one it shows
 // tags some time after they were set.
 type inventory struct {
-	mu      sync.Mutex
-	vms     policy.Table[*runtimev1alpha1.VirtualMachine]
-	vpcs    policy.Table[*runtimev1alpha1.Vpc]
-	synced  chan struct{}
-	changed chan struct{}
-	err     error         // what SetTags returns
-	delay   time.Duration // until tags show
+	mu                                   sync.Mutex
+	vms                                  policy.Table[*runtimev1alpha1.VirtualMachine]
+	vpcs                                 policy.Table[*runtimev1alpha1.Vpc]
+	groups                               policy.Table[*runtimev1alpha1.SecurityGroup]
+	enforced                             policy.Table[*runtimev1alpha1.VirtualMachinePolicy]
+	synced, groupsSynced, policiesSynced chan struct{}
+	changed                              chan struct{}
+	err                                  error         // what SetTags returns
+	delay                                time.Duration // until tags show
 }
 
 func newInventory() *inventory {
-	return &inventory{synced: make(chan struct{}), changed: make(chan struct{}, 1)}
+	return &inventory{synced: make(chan struct{}), groupsSynced: make(chan struct{}), policiesSynced: make(chan struct{}), changed: make(chan struct{}, 1)}
 }
 
 var _ apiserver.Inventory = (*inventory)(nil)
@@ -46,8 +48,22 @@ func (i *inventory) Vpcs() policy.Table[*runtimev1alpha1.Vpc] {
 	return i.vpcs
 }
 
-func (i *inventory) Synced() <-chan struct{}  { return i.synced }
-func (i *inventory) Changed() <-chan struct{} { return i.changed }
+func (i *inventory) SecurityGroups() policy.Table[*runtimev1alpha1.SecurityGroup] {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.groups
+}
+
+func (i *inventory) VirtualMachinePolicies() policy.Table[*runtimev1alpha1.VirtualMachinePolicy] {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.enforced
+}
+
+func (i *inventory) Synced() <-chan struct{}               { return i.synced }
+func (i *inventory) SecurityGroupsSynced() <-chan struct{} { return i.groupsSynced }
+func (i *inventory) PoliciesSynced() <-chan struct{}       { return i.policiesSynced }
+func (i *inventory) Changed() <-chan struct{}              { return i.changed }
 
 func (i *inventory) poke() {
 	select {

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +22,7 @@ import (
 func virtualMachines() kind[*runtimev1alpha1.VirtualMachine] {
 	type T = *runtimev1alpha1.VirtualMachine
 	return kind[T]{
-		resource: runtimev1alpha1.ResourceVirtualMachine, shortNames: []string{"vm"},
+		resource: runtimev1alpha1.ResourceVirtualMachine, shortNames: []string{"vm"}, notRead: notRead,
 		make:     func() T { return &runtimev1alpha1.VirtualMachine{} },
 		makeList: func() runtime.Object { return &runtimev1alpha1.VirtualMachineList{} },
 		list: func(items []T, meta metav1.ListMeta) runtime.Object {
@@ -52,7 +53,7 @@ func virtualMachines() kind[*runtimev1alpha1.VirtualMachine] {
 func vpcs() kind[*runtimev1alpha1.Vpc] {
 	type T = *runtimev1alpha1.Vpc
 	return kind[T]{
-		resource: runtimev1alpha1.ResourceVpc,
+		resource: runtimev1alpha1.ResourceVpc, notRead: notRead,
 		make:     func() T { return &runtimev1alpha1.Vpc{} },
 		makeList: func() runtime.Object { return &runtimev1alpha1.VpcList{} },
 		list: func(items []T, meta metav1.ListMeta) runtime.Object {
@@ -74,6 +75,67 @@ func vpcs() kind[*runtimev1alpha1.Vpc] {
 		},
 		cells: func(x T) []any {
 			return []any{x.Name, string(x.Status.Provider), x.Status.Region, x.Status.Managed}
+		},
+	}
+}
+
+func securityGroups() kind[*runtimev1alpha1.SecurityGroup] {
+	type T = *runtimev1alpha1.SecurityGroup
+	return kind[T]{
+		resource: runtimev1alpha1.ResourceSecurityGroup, notRead: "the security groups have not been read yet",
+		make:     func() T { return &runtimev1alpha1.SecurityGroup{} },
+		makeList: func() runtime.Object { return &runtimev1alpha1.SecurityGroupList{} },
+		list: func(items []T, meta metav1.ListMeta) runtime.Object {
+			out := &runtimev1alpha1.SecurityGroupList{ListMeta: meta, Items: make([]runtimev1alpha1.SecurityGroup, len(items))}
+			for i, x := range items {
+				out.Items[i] = *x
+			}
+			return out
+		},
+		copy:   func(x T) T { y := *x; return &y },
+		fields: func(x T) fields.Set { return fields.Set{"status.cloudId": x.Status.CloudID} },
+		columns: []metav1.TableColumnDefinition{
+			{Name: "NAME", Type: "string", Format: "name", Description: "Name of the security group"},
+			{Name: "CLOUD-PROVIDER", Type: "string", Description: "Cloud that the security group is in"},
+			{Name: "REGION", Type: "string", Description: "Region of the cloud"},
+			{Name: "VIRTUAL-PRIVATE-CLOUD", Type: "string", Description: "Name of the Vpc that the security group is in"},
+			{Name: "INGRESS-RULES", Type: "integer", Description: "Number of its ingress rules"},
+			{Name: "EGRESS-RULES", Type: "integer", Description: "Number of its egress rules"},
+		},
+		cells: func(x T) []any {
+			ingress := 0
+			for _, r := range x.Status.Rules {
+				if r.Ingress {
+					ingress++
+				}
+			}
+			return []any{x.Name, string(x.Status.Provider), x.Status.Region, x.Labels[cloudv1alpha1.LabelVpcName], int64(ingress), int64(len(x.Status.Rules) - ingress)}
+		},
+	}
+}
+
+func machinePolicies() kind[*runtimev1alpha1.VirtualMachinePolicy] {
+	type T = *runtimev1alpha1.VirtualMachinePolicy
+	return kind[T]{
+		resource: runtimev1alpha1.ResourceVirtualMachinePolicy, shortNames: []string{"vmp"}, notRead: "it is not known yet which policies there are",
+		make:     func() T { return &runtimev1alpha1.VirtualMachinePolicy{} },
+		makeList: func() runtime.Object { return &runtimev1alpha1.VirtualMachinePolicyList{} },
+		list: func(items []T, meta metav1.ListMeta) runtime.Object {
+			out := &runtimev1alpha1.VirtualMachinePolicyList{ListMeta: meta, Items: make([]runtimev1alpha1.VirtualMachinePolicy, len(items))}
+			for i, x := range items {
+				out.Items[i] = *x
+			}
+			return out
+		},
+		copy:   func(x T) T { y := *x; return &y },
+		fields: func(x T) fields.Set { return fields.Set{"status.realization": string(x.Status.Realization)} },
+		columns: []metav1.TableColumnDefinition{
+			{Name: "VM Name", Type: "string", Format: "name", Description: "Name of the VM"},
+			{Name: "Realization", Type: "string", Description: "How far its policies are enforced: the worst of all"},
+			{Name: "Count", Type: "integer", Description: "Number of its policies"},
+		},
+		cells: func(x T) []any {
+			return []any{x.Name, string(x.Status.Realization), int64(len(x.Status.NetworkPolicyStatus))}
 		},
 	}
 }
@@ -102,6 +164,8 @@ func newScheme() (*runtime.Scheme, serializer.CodecFactory, error) {
 	s.AddKnownTypes(internal,
 		&runtimev1alpha1.VirtualMachine{}, &runtimev1alpha1.VirtualMachineList{},
 		&runtimev1alpha1.Vpc{}, &runtimev1alpha1.VpcList{},
+		&runtimev1alpha1.SecurityGroup{}, &runtimev1alpha1.SecurityGroupList{},
+		&runtimev1alpha1.VirtualMachinePolicy{}, &runtimev1alpha1.VirtualMachinePolicyList{},
 	)
 	if err := errors.Join(s.SetVersionPriority(runtimev1alpha1.GroupVersion), s.SetVersionPriority(isobarv1alpha1.GroupVersion)); err != nil {
 		return nil, serializer.CodecFactory{}, err
@@ -110,14 +174,14 @@ func newScheme() (*runtime.Scheme, serializer.CodecFactory, error) {
 	s.AddUnversionedTypes(schema.GroupVersion{Version: "v1"},
 		&metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
 	for kind, sample := range map[string][]string{
-		"VirtualMachine": {"status.cloudId", "status.cloudVpcId", "status.region"},
-		"Vpc":            {"status.cloudId", "status.region"},
+		"VirtualMachine":       {"status.cloudId", "status.cloudVpcId", "status.region"},
+		"Vpc":                  {"status.cloudId", "status.region"},
+		"SecurityGroup":        {"status.cloudId"},
+		"VirtualMachinePolicy": {"status.realization"},
 	} {
 		if err := s.AddFieldLabelConversionFunc(runtimev1alpha1.GroupVersion.WithKind(kind), func(label, value string) (string, string, error) {
-			for _, known := range append(sample, "metadata.name", "metadata.namespace") {
-				if label == known {
-					return label, value, nil
-				}
+			if label == "metadata.name" || label == "metadata.namespace" || slices.Contains(sample, label) {
+				return label, value, nil
 			}
 			return "", "", fmt.Errorf("no field selector %q: there are metadata.name, metadata.namespace and %q", label, sample)
 		}); err != nil {

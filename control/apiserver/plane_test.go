@@ -104,6 +104,8 @@ func (s *site) vms() dynamic.ResourceInterface {
 
 func (s *site) sync() {
 	close(s.inventory.synced)
+	close(s.inventory.groupsSynced)
+	close(s.inventory.policiesSynced)
 	s.inventory.poke()
 }
 
@@ -324,8 +326,9 @@ func TestWatch(t *testing.T) {
 			}
 		}
 	}
-	expect("whole", whole, "ADDED i-1 running", "ADDED i-2 running")
-	expect("named", named, "ADDED i-1 running")
+	expect("whole", whole, "ADDED i-1 running", "ADDED i-2 running", "BOOKMARK")
+	expect("named", named, "ADDED i-1 running", "BOOKMARK")
+	expect("picky", picky, "BOOKMARK")
 	expect("streamed", streamed, "ADDED i-1 running", "ADDED i-2 running", "BOOKMARK")
 
 	i.put(vm(s.ns, "i-1", "vpc-1", "r", "stopping"))
@@ -522,8 +525,10 @@ func TestRestart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := next(t, w); got != "ADDED i-1 running" {
-		t.Errorf("got %q", got)
+	for _, want := range []string{"ADDED i-1 running", "BOOKMARK"} {
+		if got := next(t, w); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 	s.stop()
 	if got := next(t, w); got != "end" {

@@ -17,12 +17,14 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
+	"isobar.dev/policy"
 )
 
 // kind is what differs between the kinds that are served.
 type kind[T object] struct {
 	resource   string // singular, as all names of this group
 	shortNames []string
+	notRead    string // says why it is not served yet
 	make       func() T
 	makeList   func() runtime.Object
 	list       func(items []T, meta metav1.ListMeta) runtime.Object
@@ -37,8 +39,13 @@ type kind[T object] struct {
 type resource[T object] struct {
 	kind[T]
 	store   *store[T]
-	ready   <-chan struct{} // closed when the store has all of the inventory
+	ready   chan struct{}   // closed when the store has all that there is
 	closing <-chan struct{} // closed when the server ends
+}
+
+// newResource returns a resource of which nothing is known yet.
+func newResource[T object](k kind[T], closing <-chan struct{}) resource[T] {
+	return resource[T]{kind: k, store: newStore(k.copy), ready: make(chan struct{}), closing: closing}
 }
 
 // What an API server asks of it.
@@ -79,7 +86,7 @@ func (r *resource[T]) isReady() error {
 	case <-r.ready:
 		return nil
 	default:
-		return apierrors.NewServiceUnavailable(notRead)
+		return apierrors.NewServiceUnavailable(r.notRead)
 	}
 }
 
@@ -95,43 +102,79 @@ func (r *resource[T]) Get(ctx context.Context, name string, _ *metav1.GetOptions
 	return r.copy(o), nil
 }
 
-// List returns the objects that a request asks for, by namespace and name, all
-// of them at once: a limit is not kept to.
+// List returns the objects that a request asks for, by namespace and name. With a
+// limit it returns so many, and what the next request continues with: that one
+// sees the objects as they were for the first.
 func (r *resource[T]) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
 	if err := r.isReady(); err != nil {
 		return nil, err
 	}
-	table, now := r.store.now()
-	if err := checkVersion(o, now); err != nil {
+	if o == nil {
+		o = &internalversion.ListOptions{}
+	}
+	table, at, after, err := r.listed(o)
+	if err != nil {
 		return nil, err
 	}
 	matches := r.matcher(ctx, o)
 	var items []T
 	for _, x := range table.All() {
-		if matches(x) {
+		if matches(x) && after.isBefore(x) {
 			items = append(items, x)
 		}
 	}
 	slices.SortFunc(items, compareObjects[T])
-	return r.list(items, metav1.ListMeta{ResourceVersion: now.String()}), nil
+	meta := metav1.ListMeta{ResourceVersion: at.String()}
+	if o.Limit > 0 && int64(len(items)) > o.Limit {
+		left := int64(len(items)) - o.Limit
+		items = items[:o.Limit]
+		last := items[len(items)-1]
+		if meta.Continue, err = (place{last.GetNamespace(), last.GetName()}).token(at); err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		meta.RemainingItemCount = &left
+	}
+	return r.list(items, meta), nil
 }
 
-// checkVersion says whether the state of version now is what a list asks for.
-func checkVersion(o *internalversion.ListOptions, now version) error {
-	if o == nil {
-		return nil
+// listed returns the objects of the version that a list asks for, and where in
+// them the list goes on.
+func (r *resource[T]) listed(o *internalversion.ListOptions) (policy.Table[T], version, place, error) {
+	table, now := r.store.now()
+	if o.Continue == "" {
+		want, err := r.checkVersion(o, now)
+		if err != nil || want == now {
+			return table, now, place{}, err
+		}
+		return r.past(want, place{})
 	}
-	want, err := parseVersion(o.ResourceVersion)
+	from, want, err := parseToken(o.Continue)
 	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
+		return table, now, place{}, apierrors.NewBadRequest(err.Error())
 	}
+	return r.past(want, from)
+}
+
+func (r *resource[T]) past(v version, from place) (policy.Table[T], version, place, error) {
+	table, ok := r.store.at(v)
+	if !ok {
+		return table, v, from, &apierrors.StatusError{ErrStatus: *expired(v)}
+	}
+	return table, v, from, nil
+}
+
+// checkVersion returns which version a list is to be of, now being the newest.
+func (r *resource[T]) checkVersion(o *internalversion.ListOptions, now version) (version, error) {
+	want, err := parseVersion(o.ResourceVersion)
 	switch {
-	case o.ResourceVersionMatch == metav1.ResourceVersionMatchExact && want != now:
-		return &apierrors.StatusError{ErrStatus: *expired(want)}
+	case err != nil:
+		return now, apierrors.NewBadRequest(err.Error())
 	case want > now:
-		return storage.NewTooLargeResourceVersionError(uint64(want), uint64(now), 1)
+		return now, storage.NewTooLargeResourceVersionError(uint64(want), uint64(now), 1)
+	case o.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
+		return want, nil
 	}
-	return nil
+	return now, nil
 }
 
 // compareObjects orders by namespace and name.
@@ -164,6 +207,9 @@ func (r *resource[T]) fieldsOf(x T) fields.Set {
 }
 
 // Watch sends the objects of now and then changes, or the changes after a version.
+// Between the objects of now and the changes there is a bookmark, whether it was
+// asked for or not: that is how clients of this API know that they have all. Those
+// that list first, and watch from there, do not get it.
 func (r *resource[T]) Watch(ctx context.Context, o *internalversion.ListOptions) (watch.Interface, error) {
 	if err := r.isReady(); err != nil {
 		return nil, err
@@ -178,7 +224,7 @@ func (r *resource[T]) Watch(ctx context.Context, o *internalversion.ListOptions)
 	initial := from == 0
 	if o.SendInitialEvents != nil {
 		if initial = *o.SendInitialEvents; initial {
-			if err := checkVersion(o, r.currentVersion()); err != nil {
+			if _, err := r.checkVersion(o, r.currentVersion()); err != nil {
 				return nil, err
 			}
 			from = 0
@@ -189,10 +235,10 @@ func (r *resource[T]) Watch(ctx context.Context, o *internalversion.ListOptions)
 		return nil, err
 	}
 	w.closing = r.closing
-	if o.AllowWatchBookmarks {
-		w.marks = r.bookmark
-		w.initialEnd = o.SendInitialEvents != nil && *o.SendInitialEvents
-	}
+	w.marks = r.bookmark
+	w.wantsMarks = o.AllowWatchBookmarks
+	w.initialEnd = initial && from == 0
+	w.namesEnd = w.wantsMarks && o.SendInitialEvents != nil && *o.SendInitialEvents
 	go w.run(ctx)
 	return w, nil
 }

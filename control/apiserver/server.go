@@ -26,6 +26,7 @@ import (
 	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 	"isobar.dev/control/authority"
+	"isobar.dev/policy"
 )
 
 // Options configure a Server. The zero value is ready to use.
@@ -48,10 +49,10 @@ type Server struct {
 	authority *authority.Authority
 	client    kubernetes.Interface
 
-	vms  *vmResource
-	vpcs *resource[*runtimev1alpha1.Vpc]
-	// ready is closed when the stores have all of the inventory.
-	ready chan struct{}
+	vms      *vmResource
+	vpcs     *resource[*runtimev1alpha1.Vpc]
+	groups   *resource[*runtimev1alpha1.SecurityGroup]
+	policies *resource[*runtimev1alpha1.VirtualMachinePolicy]
 	// closing ends watches, which would else hold up the end of the server.
 	closing chan struct{}
 }
@@ -71,13 +72,10 @@ func New(config *restclient.Config, inventory Inventory, o Options) (*Server, er
 	if err != nil {
 		return nil, fmt.Errorf("client of reviews: %w", err)
 	}
-	s := &Server{inventory: inventory, planner: o.Planner, authority: a, client: client, ready: make(chan struct{}), closing: make(chan struct{})}
-	vm, vpc := virtualMachines(), vpcs()
-	s.vms = &vmResource{
-		resource: resource[*runtimev1alpha1.VirtualMachine]{kind: vm, store: newStore(vm.copy), ready: s.ready, closing: s.closing},
-		setTags:  inventory.SetTags,
-	}
-	s.vpcs = &resource[*runtimev1alpha1.Vpc]{kind: vpc, store: newStore(vpc.copy), ready: s.ready, closing: s.closing}
+	s := &Server{inventory: inventory, planner: o.Planner, authority: a, client: client, closing: make(chan struct{})}
+	s.vms = &vmResource{resource: newResource(virtualMachines(), s.closing), setTags: inventory.SetTags}
+	vpc, group, policies := newResource(vpcs(), s.closing), newResource(securityGroups(), s.closing), newResource(machinePolicies(), s.closing)
+	s.vpcs, s.groups, s.policies = &vpc, &group, &policies
 	return s, nil
 }
 
@@ -107,21 +105,38 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 
 // follow brings the stores up to date with the inventory until ctx is done.
 func (s *Server) follow(ctx context.Context) {
-	synced := s.inventory.Synced()
+	synced, groups, policies := s.inventory.Synced(), s.inventory.SecurityGroupsSynced(), s.inventory.PoliciesSynced()
 	for {
-		isRead := isClosed(synced) // before it is asked, so that the answer is of then or later
-		s.vms.store.put(s.inventory.VirtualMachines())
-		s.vpcs.store.put(s.inventory.Vpcs())
-		if isRead {
-			close(s.ready)
-			synced = nil
-		}
+		s.vms.take(synced, s.inventory.VirtualMachines)
+		s.vpcs.take(synced, s.inventory.Vpcs)
+		s.groups.take(groups, s.inventory.SecurityGroups)
+		s.policies.take(policies, s.inventory.VirtualMachinePolicies)
 		select {
 		case <-ctx.Done():
 			return
-		case <-synced:
+		case <-unless(isClosed(s.vms.ready) && isClosed(s.vpcs.ready), synced):
+		case <-unless(isClosed(s.groups.ready), groups):
+		case <-unless(isClosed(s.policies.ready), policies):
 		case <-s.inventory.Changed():
 		}
+	}
+}
+
+// unless returns c, or what never receives when that has been seen to.
+func unless(done bool, c <-chan struct{}) <-chan struct{} {
+	if done {
+		return nil
+	}
+	return c
+}
+
+// take brings the store up to date. It is ready once it has what there was after
+// synced was closed.
+func (r *resource[T]) take(synced <-chan struct{}, items func() policy.Table[T]) {
+	isAll := isClosed(synced) // before it is asked, so that the answer is of then or later
+	r.store.put(items())
+	if isAll && !isClosed(r.ready) {
+		close(r.ready)
 	}
 }
 
@@ -164,7 +179,7 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	}
 	group := genericapiserver.NewDefaultAPIGroupInfo(runtimev1alpha1.GroupVersion.Group, scheme, runtime.NewParameterCodec(scheme), codecs)
 	group.VersionedResourcesStorageMap[runtimev1alpha1.GroupVersion.Version] = map[string]rest.Storage{
-		s.vms.resource.resource: s.vms, s.vpcs.resource: s.vpcs,
+		s.vms.resource.resource: s.vms, s.vpcs.resource: s.vpcs, s.groups.resource: s.groups, s.policies.resource: s.policies,
 	}
 	if err := server.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", runtimev1alpha1.GroupVersion, err)

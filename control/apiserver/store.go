@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 
@@ -24,6 +25,7 @@ type object interface {
 // change is one change of an object, before and now; either may be nil.
 type change[T object] struct {
 	version     version
+	key         string
 	before, now T
 }
 
@@ -56,7 +58,7 @@ func (s *store[T]) put(source policy.Table[T]) {
 			return
 		}
 		s.version = s.version.next()
-		c := change[T]{version: s.version}
+		c := change[T]{version: s.version, key: key}
 		if had, ok := s.items.Get(key); ok {
 			c.before = had
 		}
@@ -94,20 +96,39 @@ func (s *store[T]) now() (policy.Table[T], version) {
 func (s *store[T]) after(v version) ([]change[T], version, <-chan struct{}, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !v.isOf(s.version) || v < s.floor || v > s.version {
+	changes, ok := s.since(v)
+	if !ok {
 		return nil, s.version, nil, false
 	}
-	i, _ := slices.BinarySearchFunc(s.log, v+1, func(c change[T], v version) int {
-		switch {
-		case c.version < v:
-			return -1
-		case c.version > v:
-			return 1
-		}
-		return 0
-	})
+	return changes, s.version, s.changed, true
+}
+
+// since returns the changes after v, as after does. The caller holds s.mu.
+func (s *store[T]) since(v version) ([]change[T], bool) {
+	if !v.isOf(s.version) || v < s.floor || v > s.version {
+		return nil, false
+	}
+	i, _ := slices.BinarySearchFunc(s.log, v+1, func(c change[T], v version) int { return cmp.Compare(c.version, v) })
 	// What is appended to the log later is beyond this slice's end.
-	return slices.Clip(s.log[i:]), s.version, s.changed, true
+	return slices.Clip(s.log[i:]), true
+}
+
+// at returns the objects that there were at version v. It returns false when that
+// is not known any more, or v is not a version of this process.
+func (s *store[T]) at(v version) (policy.Table[T], bool) {
+	s.mu.Lock()
+	items := s.items
+	changes, ok := s.since(v)
+	s.mu.Unlock()
+	var none T
+	for _, c := range slices.Backward(changes) {
+		if c.before == none {
+			items = items.Delete(c.key)
+		} else {
+			items = items.Put(c.key, c.before)
+		}
+	}
+	return items, ok
 }
 
 // get returns the object of a key.

@@ -176,7 +176,7 @@ func TestBookmarks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.marks = (&resource[*runtimev1alpha1.Vpc]{kind: vpcs()}).bookmark
+		w.marks, w.wantsMarks = (&resource[*runtimev1alpha1.Vpc]{kind: vpcs()}).bookmark, true
 		go w.run(t.Context())
 		s.put(names("r", "a"))
 		time.Sleep(bookmarkEvery + time.Second)

@@ -27,12 +27,14 @@ const (
 type watcher[T object] struct {
 	store   *store[T]
 	matches func(T) bool
-	marks   func(version) runtime.Object // makes a bookmark; nil for none
+	marks   func(version) runtime.Object // makes a bookmark
 	initial []T                          // sent first
-	// initialEnd has a bookmark say where the initial objects end.
-	initialEnd bool
-	at         version         // the changes after it are sent
-	closing    <-chan struct{} // closed when the server ends
+	// initialEnd has a bookmark say where the initial objects end, and namesEnd has
+	// it carry the annotation by which clients that asked for it know it.
+	initialEnd, namesEnd bool
+	wantsMarks           bool            // has a bookmark sent now and then
+	at                   version         // the changes after it are sent
+	closing              <-chan struct{} // closed when the server ends
 
 	out  chan watch.Event
 	done chan struct{}
@@ -53,8 +55,14 @@ func (w *watcher[T]) run(ctx context.Context) {
 		}
 	}
 	w.initial = nil
-	if w.initialEnd && !w.mark(ctx, map[string]string{metav1.InitialEventsAnnotationKey: "true"}) {
-		return
+	if w.initialEnd {
+		var annotations map[string]string
+		if w.namesEnd {
+			annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		}
+		if !w.mark(ctx, annotations) {
+			return
+		}
 	}
 	tick := time.NewTicker(bookmarkEvery)
 	defer tick.Stop()
@@ -82,7 +90,7 @@ func (w *watcher[T]) run(ctx context.Context) {
 			return
 		case <-changed:
 		case <-tick.C:
-			if w.marks != nil && !w.mark(ctx, nil) {
+			if w.wantsMarks && !w.mark(ctx, nil) {
 				return
 			}
 		}

@@ -56,7 +56,13 @@ type Options struct {
 	// reads and compares all the same, so that what it shows is true and it can
 	// take over at once.
 	Office *leader.Office
-	Log    *slog.Logger // nil means slog.Default()
+	// LeavePolicyStatus: another controller writes the statuses of Antrea policies.
+	// What is to be said of them is in Events and in VirtualMachinePolicies alone.
+	LeavePolicyStatus bool
+	// ShowSecurityGroups: the security groups of networks with imported VMs are
+	// listed for the runtime API.
+	ShowSecurityGroups bool
+	Log                *slog.Logger // nil means slog.Default()
 }
 
 func (o Options) withDefaults() Options {

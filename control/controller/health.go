@@ -48,7 +48,7 @@ func (c *Controller) Health() []LoopHealth {
 	}
 	for _, t := range targets {
 		t.mu.Lock()
-		out = append(out, LoopHealth{Name: "target " + t.name, Last: t.lastTry, Busy: t.busy, Err: errText(t.err)})
+		out = append(out, LoopHealth{Name: "target " + t.name, Last: t.lastTry, Busy: t.busy, Err: errText(t.last.err)})
 		t.mu.Unlock()
 	}
 	slices.SortFunc(out, func(a, b LoopHealth) int { return cmp.Compare(a.Name, b.Name) })
@@ -84,8 +84,8 @@ func (c *Controller) Targets() []TargetStatus {
 	for _, t := range targets {
 		t.mu.Lock()
 		out = append(out, TargetStatus{
-			Name: t.name, Held: t.want == 0, Synced: t.want > 0 && t.have == t.want && t.err == nil,
-			LastGood: t.lastGood, Err: errText(t.err), Report: t.report,
+			Name: t.name, Held: t.want == 0, Synced: t.want > 0 && t.have == t.want && t.last.err == nil,
+			LastGood: t.lastGood, Err: errText(t.last.err), Report: t.report,
 		})
 		t.mu.Unlock()
 	}

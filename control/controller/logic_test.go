@@ -431,7 +431,7 @@ func TestTargetLoop(t *testing.T) {
 			t.Errorf("without a Ruleset: calls %v", calls)
 		}
 		s.reset(nil)
-		l.put(rulesOf(1), nil)
+		l.put(newGiven(rulesOf(1), nil, nil))
 		calls, _ := s.seen()
 		if d := cmp.Diff([]string{"0s 1 rules"}, calls); d != "" {
 			t.Errorf("a Ruleset is not enforced at once: %s", d)
@@ -451,7 +451,7 @@ func TestTargetLoopCoalesces(t *testing.T) {
 		l := loopOf(t, s)
 		s.reset(nil)
 		for n := range 5 {
-			l.put(rulesOf(n), nil)
+			l.put(newGiven(rulesOf(n), nil, nil))
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Minute)
@@ -467,12 +467,12 @@ func TestTargetLoopGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stub{takes: time.Hour}
 		l := loopOf(t, s)
-		l.put(rulesOf(1), nil)
+		l.put(newGiven(rulesOf(1), nil, nil))
 		time.Sleep(90 * time.Second)
 		if calls, _ := s.seen(); len(calls) != 2 || l.failed() != 1 {
 			t.Errorf("calls %v, %d failures; want the second call, after one failure", calls, l.failed())
 		}
-		if got := l.about("p", 1); got.err != nil && !strings.Contains(got.err.Error(), "gave up after 1m0s") {
+		if got := l.about("p"); got.err != nil && !strings.Contains(got.err.Error(), "gave up after 1m0s") {
 			t.Error(got.err)
 		}
 	})
@@ -496,7 +496,7 @@ func TestTargetLoopBacksOff(t *testing.T) {
 			s := &stub{}
 			l := loopOf(t, s)
 			s.reset(tt.err)
-			l.put(rulesOf(1), nil)
+			l.put(newGiven(rulesOf(1), nil, nil))
 			time.Sleep(time.Minute)
 			if calls, _ := s.seen(); len(calls) < 5 || len(calls) > 8 { // after 1, 2, 4, 8, 16 and 32 s, less a quarter
 				t.Errorf("%v: calls in a minute: %v", tt.err, calls)
@@ -504,7 +504,7 @@ func TestTargetLoopBacksOff(t *testing.T) {
 			s.reset(tt.err)
 			for range 10 {
 				time.Sleep(100 * time.Millisecond)
-				l.put(rulesOf(2), nil)
+				l.put(newGiven(rulesOf(2), nil, nil))
 			}
 			if calls, _ := s.seen(); len(calls) > tt.news {
 				t.Errorf("%v: tries of news: %v; want at most %d", tt.err, calls, tt.news)
@@ -515,69 +515,6 @@ func TestTargetLoopBacksOff(t *testing.T) {
 				t.Errorf("%v: it has not recovered: calls %v", tt.err, calls)
 			}
 		})
-	}
-}
-
-// A Refusal that names no policy is one of every policy of its workloads, and of
-// no other.
-func TestRefusalOfAWorkload(t *testing.T) {
-	l := &target{name: "t", wake: make(chan struct{}, 1)}
-	l.put(policy.Ruleset{
-		Target: "t",
-		Rules:  []policy.TargetRule{{Key: "p/ingress/0", Policy: "p"}, {Key: "q/egress/0", Policy: "q"}, {Key: "r/egress/0", Policy: "r"}},
-		Workloads: []policy.Enforced{
-			{Workload: &policy.Workload{ID: "a"}, Ingress: []string{"p/ingress/0"}, Egress: []string{"q/egress/0"}},
-			{Workload: &policy.Workload{ID: "b"}, Egress: []string{"r/egress/0"}},
-		},
-	}, map[string]int64{"p": 1, "q": 1, "r": 1})
-	_, want, policies := l.begin()
-	l.end(want, policies, plan.Report{Refusals: []policy.Refusal{{Target: "t", Workloads: []string{"a"}, Reason: policy.RefusedQuota}}}, nil)
-	for id, want := range map[string]int{"p": 1, "q": 1, "r": 0} {
-		if got := l.about(id, 1).refusals; len(got) != want {
-			t.Errorf("%s has the refusals %v, want %d", id, got, want)
-		}
-	}
-}
-
-// A policy's status needs neither a write when another policy changes, nor one
-// for a single failure.
-func TestTargetAboutAPolicy(t *testing.T) {
-	l := &target{name: "t", wake: make(chan struct{}, 1)}
-	step := func(err error) {
-		_, want, policies := l.begin()
-		l.end(want, policies, plan.Report{}, err)
-	}
-	check := func(why string, generation int64, realized, failed bool) {
-		t.Helper()
-		s := l.about("p", generation)
-		if s.realized != realized || (s.err != nil) != failed {
-			t.Errorf("%s: %+v; want realized %t, failed %t", why, s, realized, failed)
-		}
-	}
-	broken := errors.New("500")
-	l.put(rulesOf(1), map[string]int64{"p": 1})
-	check("new", 1, false, false)
-	step(broken)
-	check("new and failing", 1, false, true)
-	step(nil)
-	check("enforced", 1, true, false)
-	l.put(rulesOf(2), map[string]int64{"p": 1, "q": 1})
-	check("another policy comes", 1, true, false)
-	step(broken)
-	check("which fails once", 1, true, false)
-	step(broken)
-	check("and twice", 1, false, true)
-	step(nil)
-	check("enforced again", 1, true, false)
-	l.put(rulesOf(2), map[string]int64{"p": 2, "q": 1})
-	check("a new generation", 2, false, false)
-	l.put(rulesOf(1), map[string]int64{"q": 1})
-	if s := l.about("p", 2); !s.applies || s.realized {
-		t.Errorf("leaving: %+v", s)
-	}
-	step(nil)
-	if s := l.about("p", 2); s.applies {
-		t.Errorf("gone: %+v", s)
 	}
 }
 

@@ -66,6 +66,7 @@ func (c *Controller) runPolicies(ctx context.Context) {
 				}
 				c.mu.Unlock()
 				c.policyQueue.add(id)
+				c.runtime.policyChanged(id)
 			}
 		})
 		before = now
@@ -127,7 +128,7 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 		c.tell(nil, id, nil)
 		return nil
 	}
-	states := c.statesOf(id, p.Generation)
+	states := c.statesOf(id)
 	if len(states) == 0 && !c.isMine(p.Namespace) {
 		c.tell(nil, id, nil)
 		return nil // another controller's, or of nobody
@@ -135,7 +136,11 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 	c.mu.Lock()
 	notice := c.notices[id]
 	c.mu.Unlock()
-	c.tell(p, id, complaints(states, notice))
+	troubles := troublesOf(c.World(), p, notice)
+	c.tell(p, id, complaints(states, troubles, notice))
+	if c.o.LeavePolicyStatus {
+		return nil
+	}
 
 	var m *mirror[policyStatus]
 	resource := "networkpolicies"
@@ -155,7 +160,7 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 	if !ok || string(have.uid) != p.UID {
 		return nil
 	}
-	next, ok := statusOf(p, have.status, states, notice, c.isSettled())
+	next, ok := statusOf(p, have.status, states, troubles, c.isSettled())
 	if !ok || equalStatus(have.status, next) {
 		return nil
 	}
@@ -167,7 +172,7 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 	return err
 }
 
-func (c *Controller) statesOf(id string, generation int64) []targetState {
+func (c *Controller) statesOf(id string) []targetState {
 	c.mu.Lock()
 	targets := make([]*target, 0, len(c.targets))
 	for _, t := range c.targets {
@@ -176,7 +181,7 @@ func (c *Controller) statesOf(id string, generation int64) []targetState {
 	c.mu.Unlock()
 	var out []targetState
 	for _, t := range targets {
-		if s := t.about(id, generation); s.applies {
+		if s := t.about(id); s.applies {
 			out = append(out, s)
 		}
 	}
@@ -187,15 +192,20 @@ func (c *Controller) statesOf(id string, generation int64) []targetState {
 // statusOf returns the status that a policy should have. ok is false when there
 // is nothing to say: no cloud has to do with it and nobody said otherwise, or not
 // all have been asked since the start (settled) and what is there may be right.
-func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states []targetState, notice *kube.Notice, settled bool) (next antreav1beta1.NetworkPolicyStatus, ok bool) {
-	unread := notice != nil && hasErrors(notice)
-	if len(states) == 0 && have.Phase == "" && !unread || !settled && have.Phase != "" && have.ObservedGeneration == p.Generation {
+func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states []targetState, troubles []trouble, settled bool) (next antreav1beta1.NetworkPolicyStatus, ok bool) {
+	if len(states) == 0 && have.Phase == "" && len(troubles) == 0 || !settled && have.Phase != "" && have.ObservedGeneration == p.Generation {
 		return next, false
 	}
 	realized, failed := 0, []string{}
-	var refusals []policy.Refusal
+	var refusals, notes []policy.Refusal
 	for _, s := range states {
-		refusals = append(refusals, s.refusals...)
+		for _, r := range s.refusals {
+			if r.IsNote() {
+				notes = append(notes, r)
+			} else {
+				refusals = append(refusals, r)
+			}
+		}
 		switch {
 		case s.realized:
 			realized++
@@ -208,7 +218,7 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 		DesiredNodesRealized: int32(len(states)), CurrentNodesRealized: int32(realized),
 	}
 	switch {
-	case len(refusals) > 0 || unread:
+	case len(refusals)+len(troubles) > 0:
 		next.Phase = antreav1beta1.PolicyFailed
 	case !settled:
 	case realized == len(states):
@@ -218,10 +228,12 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 	}
 	realizable := antreav1beta1.PolicyCondition{Type: antreav1beta1.ConditionRealizable, Status: metav1.ConditionTrue}
 	switch {
-	case unread:
-		realizable.Status, realizable.Reason, realizable.Message = metav1.ConditionFalse, reasonUnread, bounded(noticeText(notice))
+	case len(troubles) > 0:
+		realizable.Status, realizable.Reason, realizable.Message = metav1.ConditionFalse, troubles[0].reason, bounded(troubleTexts(troubles))
 	case len(refusals) > 0:
 		realizable.Status, realizable.Reason, realizable.Message = metav1.ConditionFalse, string(refusals[0].Reason), bounded(refusalTexts(refusals))
+	case len(notes) > 0:
+		realizable.Reason, realizable.Message = string(notes[0].Reason), bounded(refusalTexts(notes))
 	}
 	failure := antreav1beta1.PolicyCondition{Type: antreav1beta1.ConditionRealizationFailure, Status: metav1.ConditionFalse}
 	if len(failed) > 0 {
@@ -239,35 +251,12 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 	return next, true
 }
 
-const reasonUnread = "Unreadable"
-
 func equalStatus(a, b antreav1beta1.NetworkPolicyStatus) bool {
 	return a.Phase == b.Phase && a.ObservedGeneration == b.ObservedGeneration &&
 		a.CurrentNodesRealized == b.CurrentNodesRealized && a.DesiredNodesRealized == b.DesiredNodesRealized &&
 		slices.EqualFunc(a.Conditions, b.Conditions, func(x, y antreav1beta1.PolicyCondition) bool {
 			return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.Message == y.Message
 		})
-}
-
-func hasErrors(n *kube.Notice) bool {
-	for _, p := range n.Problems {
-		if !p.Warning {
-			return true
-		}
-	}
-	return false
-}
-
-func noticeText(n *kube.Notice) string {
-	var texts []string
-	for _, p := range n.Problems {
-		texts = append(texts, p.String())
-	}
-	text := list(texts)
-	if n.Unread {
-		text = "not taken, what was known before stays: " + text
-	}
-	return text
 }
 
 func refusalTexts(refusals []policy.Refusal) string {
@@ -281,8 +270,13 @@ func refusalTexts(refusals []policy.Refusal) string {
 // complaint is one Event about a policy.
 type complaint struct{ reason, message string }
 
-func complaints(states []targetState, notice *kube.Notice) []complaint {
+func complaints(states []targetState, troubles []trouble, notice *kube.Notice) []complaint {
 	var out []complaint
+	for _, t := range troubles {
+		if t.reason != reasonUnread { // which the notice tells in full
+			out = append(out, complaint(t))
+		}
+	}
 	if notice != nil {
 		for _, p := range notice.Problems {
 			out = append(out, complaint{reasonUnread, p.String()})

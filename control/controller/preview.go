@@ -85,8 +85,8 @@ func (c *Controller) Preview(ctx context.Context, writes []kube.Write, o Preview
 
 func (c *Controller) previewTarget(ctx context.Context, t *target, rs policy.Ruleset, o PreviewOptions) TargetPreview {
 	t.mu.Lock()
-	out := TargetPreview{Name: t.name, Pending: t.have != t.want || t.err != nil, Now: t.report}
-	lastErr, isHeld, isKnown, isRetired := t.err, t.want == 0, t.have > 0 && t.err == nil, t.retired
+	out := TargetPreview{Name: t.name, Pending: t.have != t.want || t.last.err != nil, Now: t.report}
+	lastErr, isHeld, isKnown, isRetired := t.last.err, t.want == 0, t.have > 0 && t.last.err == nil, t.retired
 	t.mu.Unlock()
 	switch {
 	case isRetired:

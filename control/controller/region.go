@@ -13,8 +13,11 @@ type region struct {
 	name  string
 	wake  chan struct{} // holds one
 	stop  context.CancelFunc
-	view  regionView // guarded by the account's mu
 	pulse pulse
+
+	// Guarded by the account's mu:
+	view   regionView
+	groups groupView
 }
 
 func (r *region) poke() {
@@ -118,5 +121,8 @@ func (c *Controller) listRegion(ctx context.Context, a *account, r *region) (err
 		c.stats.PollErrors.Add(1)
 	}
 	c.accountQueue.add(a.key)
+	if c.o.ShowSecurityGroups { // afterwards: what is only shown holds up nothing
+		c.listGroups(ctx, a, r, client)
+	}
 	return err, true
 }

@@ -21,12 +21,18 @@ import (
 
 // Runtime shows the inventory as the kinds of the runtime API.
 type Runtime struct {
-	c       *Controller
-	synced  chan struct{}
-	changed chan struct{} // holds one
+	c      *Controller
+	synced chan struct{}
+	// policiesSynced is that of VirtualMachinePolicies.
+	policiesSynced chan struct{}
+	groupsSynced   chan struct{} // that of SecurityGroups
+	changed        chan struct{} // holds one
 
 	dirtyMu sync.Mutex
 	dirty   map[types.NamespacedName]struct{} // ExternalEntities that have changed since they were looked at
+	// dirtyPolicies have changed in what is wrong with them, by ID.
+	dirtyPolicies map[string]struct{}
+	dirtyGroups   bool // security groups have changed
 
 	mu       sync.Mutex
 	isSynced bool
@@ -34,6 +40,10 @@ type Runtime struct {
 	vms      policy.Table[*runtimev1alpha1.VirtualMachine]
 	managed  map[accountNetwork]int // how many VMs are imported
 	vpcs     policy.Table[*runtimev1alpha1.Vpc]
+	// dirtyMachines are VMs that have changed since policies looked at them, by workload ID.
+	dirtyMachines map[string]struct{}
+	policies      machinePolicies
+	groups        shownGroups
 }
 
 type accountNetwork struct {
@@ -45,8 +55,11 @@ var _ apiserver.Inventory = (*Runtime)(nil)
 
 func newRuntime(c *Controller) *Runtime {
 	return &Runtime{
-		c: c, synced: make(chan struct{}), changed: make(chan struct{}, 1),
-		dirty: map[types.NamespacedName]struct{}{}, managed: map[accountNetwork]int{},
+		c: c, synced: make(chan struct{}), policiesSynced: make(chan struct{}), groupsSynced: make(chan struct{}), changed: make(chan struct{}, 1),
+		dirty: map[types.NamespacedName]struct{}{}, dirtyPolicies: map[string]struct{}{}, dirtyMachines: map[string]struct{}{},
+		managed:  map[accountNetwork]int{},
+		policies: machinePolicies{views: map[string]*view{}, statuses: map[string]*machinePolicyStatus{}},
+		groups:   shownGroups{managed: map[managed]int{}},
 	}
 }
 
@@ -108,6 +121,7 @@ func (r *Runtime) update() {
 	})
 	r.imports = imports
 	for key := range dirty {
+		r.dirtyMachines[workloadID(key)] = struct{}{}
 		id := key.Namespace + "/" + strings.TrimPrefix(key.Name, cloudv1alpha1.ExternalEntityName(""))
 		i, ok := imports.Get(workloadID(key))
 		if !ok || i.vm.Kind != cloud.VirtualMachine {
@@ -122,6 +136,7 @@ func (r *Runtime) update() {
 }
 
 func (r *Runtime) count(i *imported, n int) {
+	r.groups.count(i, n)
 	key := accountNetwork{i.account, i.vm.NetworkID}
 	if r.managed[key] += n; r.managed[key] == 0 {
 		delete(r.managed, key)
@@ -221,16 +236,7 @@ func (r *Runtime) Vpcs() policy.Table[*runtimev1alpha1.Vpc] {
 	for _, key := range slices.SortedFunc(maps.Keys(accounts), compareKeys) {
 		r.addVpcs(next, key, accounts[key])
 	}
-	for id := range r.vpcs.All() {
-		if next[id] == nil {
-			r.vpcs = r.vpcs.Delete(id) // what is iterated over does not change
-		}
-	}
-	for id, x := range next {
-		if have, ok := r.vpcs.Get(id); !ok || !apiequality.Semantic.DeepEqual(have, x) {
-			r.vpcs = r.vpcs.Put(id, x)
-		}
-	}
+	r.vpcs = keepEqual(r.vpcs, next)
 	return r.vpcs
 }
 

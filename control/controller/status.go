@@ -109,6 +109,9 @@ func (a *account) inventoryCondition(connectErr error) (metav1.Condition, error)
 	for _, name := range slices.Sorted(maps.Keys(a.regions)) {
 		v := a.regions[name].view
 		errs = append(errs, v.failures(name, a.selectors)...)
+		if err := a.regions[name].groups.err; err != nil && v.networksErr == nil {
+			errs = append(errs, inRegion(name, err))
+		}
 		pending = pending || !v.networksRead && v.networksErr == nil
 	}
 	a.mu.Unlock()
@@ -212,7 +215,7 @@ func (c *Controller) enforcedCondition(a *account, inventory metav1.Condition) m
 func (t *target) summary() (open, tried, retired bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.want > 0, t.have > 0, t.retired, t.err
+	return t.want > 0, t.have > 0, t.retired, t.last.err
 }
 
 // list joins the first few of all.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -36,44 +37,84 @@ type target struct {
 	done chan struct{} // closed when the loop has ended
 
 	mu       sync.Mutex
-	rs       policy.Ruleset
-	want     uint64           // counts the Rulesets given; 0 means none yet
-	policies map[string]int64 // of rs, with their generations
-	have     uint64           // the last one that was enforced whole
-	enforced map[string]int64 // its policies
-	retired  bool             // to be emptied; rs stays empty
-	via      cloud.Account    // the client that was used last
+	now      *given        // nil before there is one
+	want     uint64        // counts what was given; 0 means that nothing is to be enforced yet
+	have     uint64        // the last one that was enforced whole
+	tried    uint64        // the last one that was tried
+	last     outcome       // of the last try
+	good     outcome       // of the last try that left nothing to do
+	report   plan.Report   // of the last try without an error
+	retired  bool          // to be emptied; its Ruleset stays empty
+	via      cloud.Account // the client that was used last
 	failures int
-	err      error
-	report   plan.Report
 	lastGood time.Time
 	lastTry  time.Time // end of the last try
 	busy     time.Time // since when a call is under way; zero when none is
 	stale    bool      // others may have written since it was read
+	seen     *view     // how far the policies hold; nil when that has changed
 }
 
 // targetState is what a target tells of one policy.
 type targetState struct {
 	name     string
-	applies  bool // the policy is in its Ruleset, or leaves it
-	realized bool // it enforces the policy in the generation that was asked for
+	applies  bool // the policy has to do with it, or leaves it
+	realized bool // it enforces the policy as it is now
 	err      error
 	refusals []policy.Refusal
 }
 
-// put gives the target a new Ruleset, unless it is retired, with the generations
-// of its policies. It returns the policies that this concerns.
-func (t *target) put(rs policy.Ruleset, policies map[string]int64) map[string]struct{} {
+// put gives the target what to enforce, unless it is retired. It returns the
+// policies that this concerns.
+func (t *target) put(g *given) map[string]struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.retired {
 		return nil
 	}
-	touched := union(t.enforced, t.policies, policies)
-	t.rs, t.policies = rs, policies
+	touched := t.replace(g)
 	t.want++
 	t.poke()
 	return touched
+}
+
+// hold tells the target what it would enforce if all were known that concerns it:
+// its policies wait.
+func (t *target) hold(g *given) map[string]struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.want > 0 {
+		return nil
+	}
+	return t.replace(g)
+}
+
+// restate tells the target that other policies apply, of which nothing is to be
+// enforced: the Ruleset is what it was.
+func (t *target) restate(g *given) map[string]struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.retired {
+		return nil
+	}
+	return t.replace(g)
+}
+
+// replace returns the policies that it concerns. The caller holds t.mu.
+func (t *target) replace(g *given) map[string]struct{} {
+	touched := union(t.policies(), g.policies)
+	t.now, t.seen = g, nil
+	return touched
+}
+
+// policies returns those that the target has to do with. The caller holds t.mu.
+func (t *target) policies() map[string]int64 {
+	out := map[string]int64{}
+	for _, g := range []*given{t.good.given, t.now} {
+		if g != nil {
+			maps.Copy(out, g.policies)
+		}
+	}
+	return out
 }
 
 func union(sets ...map[string]int64) map[string]struct{} {
@@ -95,7 +136,7 @@ func (t *target) retire() {
 		return
 	}
 	t.retired = true
-	t.rs, t.policies = policy.Ruleset{Target: t.name}, nil
+	t.now, t.seen = newGiven(policy.Ruleset{Target: t.name}, nil, nil), nil
 	t.want++
 	t.poke()
 }
@@ -104,7 +145,7 @@ func (t *target) retire() {
 func (t *target) cleared() (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.retired && t.have == t.want, t.err
+	return t.retired && t.have == t.want, t.last.err
 }
 
 // client returns which client the target is to use: that of now or, when it is
@@ -130,7 +171,7 @@ func (t *target) client(now, last cloud.Account) cloud.Account {
 func (t *target) touched() map[string]struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return union(t.enforced, t.policies)
+	return union(t.policies())
 }
 
 func (t *target) poke() {
@@ -140,53 +181,42 @@ func (t *target) poke() {
 	}
 }
 
-// isOpen says whether the target has had a Ruleset.
-func (t *target) isOpen() bool {
+// isOpen says whether the target has had a Ruleset to enforce; isHeld whether it
+// has one that waits.
+func (t *target) isOpen() (isOpen, isHeld bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.want > 0
+	return t.want > 0, t.want == 0 && t.now != nil
 }
 
-// about returns what the target tells of a policy in that generation. An error
-// counts from the second in a row on, unless the policy is new here: most go away by
-// themselves, and each would be a write for each policy.
-func (t *target) about(policyID string, generation int64) targetState {
+// view returns how far the policies of the target hold: the same pointer as long
+// as that is the same.
+func (t *target) view() *view {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, now := t.policies[policyID]
-	enforced, before := t.enforced[policyID]
-	settled := t.have == t.want && t.err == nil
-	s := targetState{name: t.name, applies: now || before && !settled}
-	s.realized = now && (settled || before && enforced == generation && t.failures < 2)
-	if !s.realized && !plan.IsPending(t.err) {
-		s.err = t.err
+	if t.seen == nil {
+		v := viewer{now: t.now, last: t.last, good: t.good, isTried: t.tried == t.want && t.want > 0, failures: t.failures}
+		t.seen = v.view()
 	}
-	if now {
-		for _, r := range t.report.Refusals {
-			if r.Policy == policyID || r.Policy == "" && concerns(t.rs, policyID, r.Workloads) {
-				s.refusals = append(s.refusals, r)
-			}
+	return t.seen
+}
+
+// about returns what the target tells of a policy.
+func (t *target) about(policyID string) targetState {
+	v, applies := t.view().policies[policyID]
+	s := targetState{name: t.name, applies: applies, realized: applies && v.isDone && v.err == nil, err: v.err, refusals: v.refusals}
+	if applies {
+		return s
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if isSettled := t.have == t.want && t.last.err == nil; t.good.given != nil && !isSettled { // it leaves
+		_, s.applies = t.good.policies[policyID]
+		if !plan.IsPending(t.last.err) {
+			s.err = t.last.err
 		}
 	}
 	return s
-}
-
-// concerns says whether a rule of the policy applies to any of the workloads: a
-// Refusal that names no policy is one of all that apply there.
-func concerns(rs policy.Ruleset, policyID string, workloads []string) bool {
-	keys := map[string]bool{}
-	for i := range rs.Rules {
-		if rs.Rules[i].Policy == policyID {
-			keys[rs.Rules[i].Key] = true
-		}
-	}
-	has := func(key string) bool { return keys[key] }
-	for _, e := range rs.Workloads {
-		if slices.Contains(workloads, e.Workload.ID) && (slices.ContainsFunc(e.Ingress, has) || slices.ContainsFunc(e.Egress, has)) {
-			return true
-		}
-	}
-	return false
 }
 
 // syncer is what runs the loops of all targets. Its fields do not change.
@@ -261,11 +291,11 @@ func (s *syncer) run(ctx context.Context, t *target) {
 // try makes the target enforce its newest Ruleset, if it has one, or finds out
 // whether it does while another replica leads: waiting says that it does not yet.
 func (s *syncer) try(ctx context.Context, t *target, anew bool) (waiting bool, err error) {
-	rs, want, policies := t.begin()
+	g, want := t.begin()
 	if want == 0 {
 		return false, nil
 	}
-	report, err := s.sync(ctx, t, rs, anew)
+	report, err := s.sync(ctx, t, g.rs, anew)
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
@@ -274,7 +304,7 @@ func (s *syncer) try(ctx context.Context, t *target, anew bool) (waiting bool, e
 		return true, nil
 	}
 	notes := t.newNotes(report, err)
-	was, news, touched := t.end(want, policies, report, err)
+	was, news, touched := t.end(want, outcome{g, report, err})
 	s.tell(ctx, t, report, was, err)
 	for _, n := range notes {
 		s.log.LogAttrs(ctx, slog.LevelWarn, "found at target", slog.String("target", t.name), slog.String("object", n.Key), slog.String("what", n.Text))
@@ -308,13 +338,13 @@ func (t *target) isStale() bool {
 	return was
 }
 
-func (t *target) begin() (policy.Ruleset, uint64, map[string]int64) {
+func (t *target) begin() (*given, uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.want > 0 {
 		t.busy = time.Now()
 	}
-	return t.rs, t.want, t.policies
+	return t.now, t.want
 }
 
 // newNotes returns what a report noted that the last good one did not.
@@ -333,29 +363,34 @@ func (t *target) newNotes(report plan.Report, err error) []plan.Note {
 	return out
 }
 
-// end notes how a try of the Ruleset that was want ended. It returns the error
-// of the try before, whether anything differs from then, and the policies that
-// this concerns.
-func (t *target) end(want uint64, policies map[string]int64, report plan.Report, err error) (was error, news bool, touched map[string]struct{}) {
+// end notes how a try of what was given as want ended. It returns the error of the
+// try before, whether anything differs from then, and the policies that this
+// concerns.
+func (t *target) end(want uint64, o outcome) (was error, news bool, touched map[string]struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	touched = union(t.enforced, t.policies, policies)
-	was, t.err = t.err, err
-	t.busy, t.lastTry = time.Time{}, time.Now()
-	if err != nil {
+	touched = union(t.policies(), o.policies)
+	was = t.last.err
+	t.busy, t.lastTry, t.tried = time.Time{}, time.Now(), want
+	news = was != nil || o.isWaiting() != t.last.isWaiting() || !equalRefusals(t.report.Refusals, o.report.Refusals)
+	switch {
+	case o.err != nil:
 		t.failures++
-		return was, was == nil || t.failures == 2 || errText(was) != errText(err), touched
-	}
-	if report.Written < len(report.Changes) { // seen, and left to the leader
-		news = was != nil || t.have == want || !equalRefusals(t.report.Refusals, report.Refusals)
+		news = was == nil || t.failures == 2 || errText(was) != errText(o.err) || !equalFailures(t.last.report, o.report)
+	case o.isWaiting(): // seen, and left to the leader
+		news = news || t.have == want
 		if t.have == want {
 			t.have = 0
 		}
-		t.failures, t.report = 0, report
-		return was, news, touched
+		t.failures, t.report = 0, o.report
+	default:
+		news = news || t.have != want
+		t.have, t.good, t.failures, t.lastGood, t.report = want, o, 0, time.Now(), o.report
 	}
-	news = was != nil || t.have != want || !equalRefusals(t.report.Refusals, report.Refusals)
-	t.have, t.enforced, t.failures, t.lastGood, t.report = want, policies, 0, time.Now(), report
+	t.last = o
+	if news {
+		t.seen = nil
+	}
 	return was, news, touched
 }
 
@@ -382,6 +417,9 @@ func (s *syncer) sync(ctx context.Context, t *target, rs policy.Ruleset, anew bo
 			err = fmt.Errorf("%w: %w", cause, err)
 		}
 		err = s.scrubbed(t, err)
+		for i := range report.Failed {
+			report.Failed[i].Err = s.scrubbed(t, report.Failed[i].Err)
+		}
 	}
 	return report, err
 }
@@ -431,6 +469,14 @@ func equalRefusals(a, b []policy.Refusal) bool {
 		}
 	}
 	return true
+}
+
+// equalFailures says whether the same workloads are concerned by what has failed.
+func equalFailures(a, b plan.Report) bool {
+	same := func(x, y plan.Workloads) bool { return x.Any == y.Any && slices.Equal(x.IDs, y.IDs) }
+	return same(a.Drifted, b.Drifted) && slices.EqualFunc(a.Failed, b.Failed, func(x, y plan.Failure) bool {
+		return x.Key == y.Key && same(x.Workloads, y.Workloads)
+	})
 }
 
 // refusalText says a Refusal in one line.

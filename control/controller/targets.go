@@ -106,6 +106,7 @@ func (c *Controller) dropTargets(account types.NamespacedName, f func(*target) b
 		for p := range t.touched() {
 			c.policyQueue.add(p)
 		}
+		c.runtime.poke()
 	}
 }
 
@@ -166,5 +167,6 @@ func (c *Controller) targetChanged(t *target, policies map[string]struct{}) {
 	for p := range policies {
 		c.policyQueue.add(p)
 	}
+	c.runtime.poke()
 	c.accountQueue.add(t.account)
 }

@@ -32,6 +32,7 @@ type world struct {
 
 	nodesMu sync.Mutex
 	nodes   map[string]struct{} // imports whose ExternalNodes have changed since they were looked at
+	silent  silent
 
 	current atomic.Pointer[moment] // now, once the Rulesets that it gives are given out
 	pulse   pulse
@@ -96,25 +97,71 @@ func (c *Controller) updateWorld() {
 	w.now = next
 	c.noteAgents(looked)
 
-	changed := map[string]bool{}
+	changed, restated := map[string]bool{}, w.silent.update(before, next)
 	for _, name := range w.engine.update(next) {
 		changed[name] = true
 	}
 	c.stats.WorldUpdates.Add(1)
 	for _, name := range slices.Sorted(maps.Keys(targets)) {
 		t := targets[name]
-		open := t.isOpen()
-		if open && !changed[name] || !open && !known[name] {
+		isOpen, isHeld := t.isOpen()
+		opens := !isOpen && known[name]
+		if !opens && !changed[name] && !restated[name] && (isOpen || isHeld) {
 			continue
 		}
-		rs := w.engine.ruleset(name)
+		g := w.given(name, next)
 		c.stats.RulesetsMade.Add(1)
-		for id := range t.put(rs, generations(rs, next)) {
+		give := t.put
+		switch {
+		case !isOpen && !opens:
+			give = t.hold
+		case isOpen && !changed[name]:
+			give = t.restate
+		}
+		for id := range give(g) {
 			c.policyQueue.add(id)
 		}
 	}
 	w.current.Store(&moment{next, source.Workloads, imports})
 	policy.Diff(before.Policies, next.Policies, func(id string, _, _ **policy.Policy) { c.policyQueue.add(id) })
+	c.partsChanged(before, next)
+	c.runtime.poke()
+}
+
+// partsChanged has the policies looked at that are of a tier, or applied to a
+// group, which has changed: what is wrong with them may be another thing now.
+func (c *Controller) partsChanged(before, next policy.Snapshot) {
+	tiers, groups := map[string]bool{}, map[string]bool{}
+	policy.Diff(before.Tiers, next.Tiers, func(name string, _, _ **policy.Tier) { tiers[name] = true })
+	policy.Diff(before.Groups, next.Groups, func(id string, _, _ **policy.Group) { groups[id] = true })
+	if len(tiers)+len(groups) == 0 {
+		return
+	}
+	for id, p := range next.Policies.All() {
+		if tiers[p.Tier] || slices.ContainsFunc(appliedGroups(p), func(id string) bool { return groups[id] }) {
+			c.policyQueue.add(id)
+			c.runtime.policyChanged(id)
+		}
+	}
+}
+
+// given returns what a target is to enforce.
+func (w *world) given(name string, s policy.Snapshot) *given {
+	rs := w.engine.ruleset(name)
+	var quiet map[string][]string
+	generations := generations(rs, s)
+	for _, e := range rs.Workloads {
+		for _, id := range w.silent.of[e.Workload.ID] {
+			if quiet == nil {
+				quiet = map[string][]string{}
+			}
+			quiet[e.Workload.ID] = append(quiet[e.Workload.ID], id)
+			if p, ok := s.Policies.Get(id); ok {
+				generations[id] = p.Generation
+			}
+		}
+	}
+	return newGiven(rs, generations, quiet)
 }
 
 // generations returns the generation of each policy in a Ruleset.
