@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"isobar.dev/compile"
 	"isobar.dev/policy"
@@ -24,7 +29,34 @@ func TestMain(m *testing.M) {
 
 // The command as a user types it; each script says what it is about.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/script"})
+	testscript.Run(t, testscript.Params{Dir: "testdata/script", Setup: func(env *testscript.Env) error {
+		server := httptest.NewServer(canned(env.WorkDir))
+		env.Defer(server.Close)
+		file := filepath.Join(env.WorkDir, "kubeconfig")
+		env.Setenv("KUBECONFIG", file)
+		config := clientcmdapi.NewConfig()
+		config.Clusters["here"] = &clientcmdapi.Cluster{Server: server.URL}
+		config.Contexts["here"] = &clientcmdapi.Context{Cluster: "here", Namespace: "shop"}
+		config.CurrentContext = "here"
+		return clientcmd.WriteToFile(*config, file)
+	}})
+}
+
+// canned is an API server that answers with the files of a folder, which are named
+// after the path, and keeps the last body that it was sent in asked.json.
+type canned string
+
+func (c canned) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if body, err := io.ReadAll(r.Body); err == nil && len(body) > 0 {
+		_ = os.WriteFile(filepath.Join(string(c), "asked.json"), body, 0o600) // a script that reads it sees what is wrong
+	}
+	answer, err := os.ReadFile(filepath.Join(string(c), "api"+strings.ReplaceAll(r.URL.Path, "/", "_")+".json"))
+	if err != nil {
+		w.WriteHeader(http.StatusNotFound)
+		answer = []byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	}
+	_, _ = w.Write(answer) // who asked is gone otherwise
 }
 
 // The part of a world that a flow is asked of answers as the world does.
