@@ -98,7 +98,7 @@ func (l *lowering) try(c *class, d policy.Direction, room int, without map[strin
 	// Full groups leave no place for new rules beside old ones, so where there is
 	// a choice the rules of a class that needs several do not fill them.
 	if n := l.Quotas.RulesPerGroup; len(a.chunks) > 1 {
-		if loose := fill(a.rules, n-n/6); len(loose) <= room {
+		if loose := fill(a.rules, n-n/5); len(loose) <= room {
 			a.chunks = loose
 		}
 	}

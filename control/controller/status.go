@@ -62,7 +62,7 @@ func (c *Controller) writeAccountStatus(ctx context.Context, a *account, cpa *cl
 	if inventory.Reason == reasonPending && text == "" {
 		text = cpa.Status.Error
 	}
-	return c.writeStatus(ctx, cpa, text, connected, inventory, c.enforcedCondition(a, inventory))
+	return c.writeStatus(ctx, cpa, text, connected, inventory, c.enforcedCondition(a, inventory), c.quotasCondition(a))
 }
 
 // connectedCondition says whether the cloud takes the credentials: it does when one
