@@ -66,6 +66,12 @@ type Options struct {
 	// Limits are shared by Accounts that may be of one AWS account; nil means that no
 	// other is.
 	Limits *Limits
+	// MayWrite is asked before each attempt of a call that changes anything; its error
+	// becomes that of the call. nil means that all may be made.
+	MayWrite func() error
+	// Observe is told of each attempt of a call of EC2, from several goroutines. nil
+	// means that nobody wants to know.
+	Observe func(Attempt)
 	// Attempts is how often a call is tried; 0 means 8.
 	Attempts int
 	// MaxBackoff is the longest wait before a call is tried again; 0 means 20 seconds.
@@ -133,7 +139,7 @@ func NewAccount(ctx context.Context, c Config, o Options) (*Account, error) {
 		if a.regions[name] != nil {
 			continue
 		}
-		r := &region{name: name, limits: &limiter{off: o.Unlimited, shared: o.Limits.buckets(c, name)}, enforcers: map[string]*plan.Syncer{},
+		r := &region{name: name, limits: &limiter{region: name, off: o.Unlimited, mayWrite: o.MayWrite, observe: o.Observe, shared: o.Limits.buckets(c, name)}, enforcers: map[string]*plan.Syncer{},
 			selected: map[cloud.Kind]bool{}, resolved: map[string]string{}}
 		cfg := base.Copy()
 		cfg.Region = name

@@ -14,8 +14,11 @@ import (
 // instead of being refused. It leaves nothing for others who use the account:
 // when they do, EC2 refuses and the SDK backs off.
 type limiter struct {
-	off    bool // only count
-	shared *buckets
+	region   string
+	off      bool          // only count
+	mayWrite func() error  // nil: always
+	observe  func(Attempt) // nil: nobody
+	shared   *buckets
 
 	mu    sync.Mutex
 	calls map[string]int
@@ -111,9 +114,19 @@ func (l *limiter) wait(ctx context.Context, api string) error {
 func (l *limiter) register(stack *middleware.Stack) error {
 	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("TokenBucket",
 		func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
-			if err := l.wait(ctx, middleware.GetOperationName(ctx)); err != nil {
+			api := middleware.GetOperationName(ctx)
+			if err := l.wait(ctx, api); err != nil {
 				return middleware.FinalizeOutput{}, middleware.Metadata{}, err
 			}
-			return next.HandleFinalize(ctx, in)
+			if l.mayWrite != nil && !isRead(api) {
+				if err := l.mayWrite(); err != nil {
+					return middleware.FinalizeOutput{}, middleware.Metadata{}, fmt.Errorf("%s: %w", api, err)
+				}
+			}
+			out, meta, err := next.HandleFinalize(ctx, in)
+			if l.observe != nil {
+				l.observe(Attempt{l.region, api, resultOf(err)})
+			}
+			return out, meta, err
 		}), "Retry", middleware.After)
 }

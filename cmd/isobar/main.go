@@ -54,6 +54,6 @@ API server of a kubeconfig.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(evaluateCommand(), planCommand(), statusCommand(), upCommand(), simCommand())
+	cmd.AddCommand(evaluateCommand(), planCommand(), statusCommand(), upCommand(), controllerCommand(), simCommand())
 	return cmd
 }

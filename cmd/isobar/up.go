@@ -6,16 +6,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -24,6 +20,7 @@ import (
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controller"
 	"isobar.dev/control/plane"
+	"isobar.dev/control/replica"
 	"isobar.dev/control/webhook"
 	"isobar.dev/deploy/crd"
 	simaws "isobar.dev/sim/aws"
@@ -85,7 +82,6 @@ type up struct {
 	started time.Time
 	plane   *plane.Plane
 	config  *rest.Config
-	control atomic.Pointer[controller.Controller] // nil until it is made
 	aws     *simaws.Cloud
 	awsURL  string
 
@@ -228,94 +224,32 @@ func (u *up) startAWS(ctx context.Context) error {
 	return os.WriteFile(last, []byte(trimScheme(u.awsURL)), 0o600)
 }
 
-// startControl runs the webhooks, the controller and the stand-in for kubelets.
+// startControl runs the controller with its servers, and the stand-in for kubelets.
 func (u *up) startControl(ctx context.Context) error {
-	if err := u.startWebhooks(ctx); err != nil {
+	tiers := rest.CopyConfig(u.config) // the built-in tiers are repaired as the one user who may
+	tiers.Impersonate = rest.ImpersonationConfig{UserName: controllerUser, Groups: []string{"system:masters"}}
+	r, err := replica.New(ctx, u.config, replica.Options{
+		Clouds:     func(cluster string) map[string]controller.Factory { return clouds.Factories(cluster, clouds.Options{}) },
+		Controller: controller.Options{Log: u.log},
+		Webhook:    webhook.Options{Dir: filepath.Join(u.flags.dataDir, "webhook"), Controller: controllerUser, Log: u.log},
+		API:        apiserver.Options{Dir: filepath.Join(u.flags.dataDir, "runtime-api")},
+		APITarget:  apiserver.DefaultTarget,
+		Tiers:      tiers,
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.Start(ctx, func(name string, part func(context.Context) error) { u.spawn(ctx, name, part) }); err != nil {
 		return err
 	}
 	client, err := kubernetes.NewForConfig(u.config)
 	if err != nil {
 		return err
 	}
-	// The UID of this namespace is what identifies a cluster.
-	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("identify the cluster: %w", err)
-	}
-	c, err := controller.New(u.config, controller.Options{Clouds: clouds.Factories(string(system.UID), clouds.Options{}), Log: u.log})
-	if err != nil {
-		return err
-	}
-	u.control.Store(c)
-	u.spawn(ctx, "controller", c.Run)
-	if err := u.startRuntimeAPI(ctx, c); err != nil {
-		return err
-	}
 	u.spawn(ctx, "kubelet", func(ctx context.Context) error {
 		return kubelet.Run(ctx, client, kubelet.Options{Failed: func(err error) { u.log.Warn("pod not started", slog.Any("error", err)) }})
 	})
 	return nil
-}
-
-// startWebhooks serves admission and tells the API server of it.
-func (u *up) startWebhooks(ctx context.Context) error {
-	client, err := dynamic.NewForConfig(u.config)
-	if err != nil {
-		return err
-	}
-	hooks, err := webhook.New(client, webhook.Options{Dir: filepath.Join(u.flags.dataDir, "webhook"), Controller: controllerUser, Warn: u.warn, Log: u.log})
-	if err != nil {
-		return err
-	}
-	// Webhooks of the last start stand at another port and refuse all writes
-	// until they are replaced, so nothing may be written before.
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return fmt.Errorf("webhooks: %w", err)
-	}
-	u.spawn(ctx, "webhooks", func(ctx context.Context) error { return hooks.Run(ctx, l) })
-	target := webhook.Target{URL: "https://" + l.Addr().String(), CABundle: hooks.CABundle()}
-	if err := webhook.Install(ctx, client, target); err != nil {
-		return err
-	}
-	// The built-in tiers are repaired as the one user who may.
-	config := rest.CopyConfig(u.config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: controllerUser, Groups: []string{"system:masters"}}
-	if client, err = dynamic.NewForConfig(config); err != nil {
-		return err
-	}
-	return webhook.EnsureTiers(ctx, client)
-}
-
-// warn is the webhooks' Warn. They serve before there is a controller.
-func (u *up) warn(ctx context.Context, manifest []byte) []string {
-	c := u.control.Load()
-	if c == nil {
-		return nil
-	}
-	return c.Warnings(ctx, manifest)
-}
-
-// startRuntimeAPI serves VMs and VPCs, and returns when kubectl can get them.
-func (u *up) startRuntimeAPI(ctx context.Context, c *controller.Controller) error {
-	server, err := apiserver.New(u.config, c.Runtime(), apiserver.Options{Dir: filepath.Join(u.flags.dataDir, "runtime-api"), Planner: c})
-	if err != nil {
-		return err
-	}
-	client, err := dynamic.NewForConfig(u.config)
-	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return fmt.Errorf("runtime API: %w", err)
-	}
-	u.spawn(ctx, "runtime API", func(ctx context.Context) error { return server.Run(ctx, l) })
-	target := apiserver.DefaultTarget
-	target.Port, target.CABundle, target.Plans = int32(l.Addr().(*net.TCPAddr).Port), server.CABundle(), true
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	return apiserver.Install(ctx, client, target)
 }
 
 // controllerUser alone may change built-in tiers.

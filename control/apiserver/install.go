@@ -64,6 +64,20 @@ func (t Target) Host() string { return t.Service + "." + t.Namespace + ".svc" }
 // t, instead of where it sent them before, and waits until it does. That takes
 // about a second; ctx bounds it.
 func Install(ctx context.Context, client dynamic.Interface, t Target) error {
+	if err := Register(ctx, client, t); err != nil {
+		return err
+	}
+	for _, gv := range t.groups() {
+		if err := waitServed(ctx, client, gv); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Register is Install without the wait. It writes nothing when all is as it
+// should be.
+func Register(ctx context.Context, client dynamic.Interface, t Target) error {
 	if t.Namespace == "" || t.Service == "" || t.Port == 0 || len(t.CABundle) == 0 {
 		return errors.New("install the runtime API: set Namespace, Service, Port and CABundle")
 	}
@@ -84,11 +98,6 @@ func Install(ctx context.Context, client dynamic.Interface, t Target) error {
 				"service": map[string]any{"namespace": t.Namespace, "name": t.Service, "port": t.Port},
 			},
 		}); err != nil {
-			return err
-		}
-	}
-	for _, gv := range t.groups() {
-		if err := waitServed(ctx, client, gv); err != nil {
 			return err
 		}
 	}

@@ -29,12 +29,21 @@ import (
 	"isobar.dev/policy"
 )
 
+// Certificates are what a Server shows, and what the API server is to believe
+// them by.
+type Certificates interface {
+	Bundle() []byte // PEM
+	Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+}
+
 // Options configure a Server. The zero value is ready to use.
 type Options struct {
 	// Dir keeps the certificate authority, so that what is installed stays right
 	// after a restart, and for every replica that shares Dir. Empty means that it
 	// lives as long as the Server.
 	Dir string
+	// Certificates are shown instead of those of an authority in Dir. nil means the latter.
+	Certificates Certificates
 	// Hosts are the DNS names and addresses that the API server dials: of a Target
 	// that is "service.namespace.svc". None means DefaultTarget's.
 	Hosts []string
@@ -46,7 +55,7 @@ type Options struct {
 type Server struct {
 	inventory Inventory
 	planner   Planner
-	authority *authority.Authority
+	authority Certificates
 	client    kubernetes.Interface
 
 	vms      *vmResource
@@ -64,9 +73,12 @@ func New(config *restclient.Config, inventory Inventory, o Options) (*Server, er
 	if len(o.Hosts) == 0 {
 		o.Hosts = []string{DefaultTarget.Host(), "localhost", "127.0.0.1"}
 	}
-	a, err := authority.New("runtime-api", o.Dir, o.Hosts)
-	if err != nil {
-		return nil, err
+	a := o.Certificates
+	if a == nil {
+		var err error
+		if a, err = authority.New("runtime-api", o.Dir, o.Hosts); err != nil {
+			return nil, err
+		}
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -214,7 +226,7 @@ func withoutApply(h http.Handler, codecs serializer.CodecFactory) http.Handler {
 
 // serving gives the certificate of an authority as API servers want it. They
 // ask once a minute.
-type serving struct{ *authority.Authority }
+type serving struct{ Certificates }
 
 var _ dynamiccertificates.CertKeyContentProvider = serving{}
 

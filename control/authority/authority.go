@@ -56,7 +56,7 @@ func New(name, dir string, hosts []string) (*Authority, error) {
 	c := &Authority{name: name, hosts: hosts}
 	if dir == "" {
 		var err error
-		c.authority, c.key, _, err = newAuthority(name)
+		c.authority, c.key, _, err = newAuthority(name, authorityLife)
 		return c, err
 	}
 	path := filepath.Join(dir, name+"-ca.pem")
@@ -75,7 +75,7 @@ func New(name, dir string, hosts []string) (*Authority, error) {
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("read authority of %s: %w", name, err)
 		}
-		if c.authority, c.key, text, err = newAuthority(name); err != nil {
+		if c.authority, c.key, text, err = newAuthority(name, authorityLife); err != nil {
 			return nil, err
 		}
 		err = writeNew(path, text)
@@ -106,7 +106,7 @@ func writeNew(path string, text []byte) error {
 	return os.Link(f.Name(), path)
 }
 
-func newAuthority(name string) (*x509.Certificate, crypto.Signer, []byte, error) {
+func newAuthority(name string, life time.Duration) (*x509.Certificate, crypto.Signer, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("make authority of %s: %w", name, err)
@@ -115,7 +115,7 @@ func newAuthority(name string) (*x509.Certificate, crypto.Signer, []byte, error)
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "isobar-" + name + "-ca"},
 		NotBefore:             now.Add(-skew),
-		NotAfter:              now.Add(authorityLife),
+		NotAfter:              now.Add(life),
 		KeyUsage:              x509.KeyUsageCertSign,
 		BasicConstraintsValid: true,
 		IsCA:                  true,
@@ -173,29 +173,38 @@ func (c *Authority) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	if c.serving != nil && now.Before(c.renewAt) {
 		return c.serving, nil
 	}
+	serving, err := newServing(c.name, c.hosts, c.authority, c.key)
+	if err != nil {
+		return nil, err
+	}
+	c.serving, c.renewAt = serving, now.Add(servingLife*2/3)
+	return c.serving, nil
+}
+
+// newServing makes a serving certificate of an authority.
+func newServing(name string, hosts []string, authority *x509.Certificate, by crypto.Signer) (*tls.Certificate, error) {
+	now := time.Now()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make serving certificate: %w", err)
 	}
 	template := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "isobar-" + c.name},
+		Subject:     pkix.Name{CommonName: "isobar-" + name},
 		NotBefore:   now.Add(-skew),
 		NotAfter:    now.Add(servingLife),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	for _, h := range c.hosts {
+	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		} else {
 			template.DNSNames = append(template.DNSNames, h)
 		}
 	}
-	leaf, err := sign(template, c.authority, c.key, key.Public())
+	leaf, err := sign(template, authority, by, key.Public())
 	if err != nil {
 		return nil, fmt.Errorf("make serving certificate: %w", err)
 	}
-	c.serving = &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
-	c.renewAt = now.Add(servingLife * 2 / 3)
-	return c.serving, nil
+	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}, nil
 }

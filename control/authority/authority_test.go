@@ -88,7 +88,7 @@ func TestFile(t *testing.T) {
 
 // FuzzAuthority reads files that somebody touched.
 func FuzzAuthority(f *testing.F) {
-	_, _, text, err := newAuthority("webhook")
+	_, _, text, err := newAuthority("webhook", authorityLife)
 	if err != nil {
 		f.Fatal(err)
 	}

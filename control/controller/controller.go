@@ -62,6 +62,7 @@ type Options struct {
 	// ShowSecurityGroups: the security groups of networks with imported VMs are
 	// listed for the runtime API.
 	ShowSecurityGroups bool
+	Meter              Meter        // nil for none
 	Log                *slog.Logger // nil means slog.Default()
 }
 
@@ -153,7 +154,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.syncer = &syncer{
 		every: c.o.Every, timeout: c.o.SyncTimeout, slots: make(chan struct{}, c.o.Parallel),
 		log: c.o.Log, stats: &c.stats, enforcer: c.enforcer, mayWrite: c.mayWrite, scrubbed: c.scrubbed, changed: c.targetChanged,
-		office: c.o.Office,
+		office: c.o.Office, meter: c.o.Meter,
 	}
 	return c, nil
 }

@@ -335,7 +335,7 @@ func TestPolicyStatus(t *testing.T) {
 	}
 	e.eventually("an Event says so", e.hasEvent("db", want))
 	for _, h := range e.running.Health() {
-		if h.IsStuck(time.Now(), time.Minute) || h.Last.IsZero() && (h.Name == "world" || strings.HasPrefix(h.Name, "target")) {
+		if h.IsStuck(time.Now()) || h.Last.IsZero() && (h.Name == "world" || strings.HasPrefix(h.Name, "target")) {
 			t.Errorf("%+v", h)
 		}
 	}

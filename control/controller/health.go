@@ -15,12 +15,18 @@ type LoopHealth struct {
 	Last time.Time // when it last finished a round; zero when it never has
 	Busy time.Time // since when it is in one; zero when it is not
 	Err  string    // how the last round ended, where that is known
+	// Most is how long a round takes at most, with all its calls ended by their own
+	// timeouts: one that takes longer never ends by itself.
+	Most time.Duration
 }
 
-// IsStuck says whether the loop has been in one round for longer than most.
-func (h LoopHealth) IsStuck(now time.Time, most time.Duration) bool {
-	return !h.Busy.IsZero() && now.Sub(h.Busy) > most
+// IsStuck says whether the loop has been in one round for too long.
+func (h LoopHealth) IsStuck(now time.Time) bool {
+	return !h.Busy.IsZero() && now.Sub(h.Busy) > h.Most
 }
+
+// grace is what a round may take besides its calls.
+const grace = time.Minute
 
 // Health returns how each loop fares, by name.
 func (c *Controller) Health() []LoopHealth {
@@ -28,6 +34,9 @@ func (c *Controller) Health() []LoopHealth {
 		[]LoopHealth{c.world.pulse.health("world", "")},
 		c.accountQueue.health(), c.selectorQueue.health(), c.entityQueue.health(), c.policyQueue.health(),
 	)
+	for i := range out {
+		out[i].Most = 2*c.o.PollTimeout + grace
+	}
 	c.mu.Lock()
 	var accounts []*account
 	for _, a := range c.accounts {
@@ -42,13 +51,15 @@ func (c *Controller) Health() []LoopHealth {
 		a.mu.Lock()
 		for _, r := range a.regions {
 			err := errors.Join(r.view.failures(r.name, a.selectors)...)
-			out = append(out, r.pulse.health("region "+a.key.String()+"/"+r.name, cleanText(a.scrub, err)))
+			h := r.pulse.health("region "+a.key.String()+"/"+r.name, cleanText(a.scrub, err))
+			h.Most = c.o.PollTimeout + grace
+			out = append(out, h)
 		}
 		a.mu.Unlock()
 	}
 	for _, t := range targets {
 		t.mu.Lock()
-		out = append(out, LoopHealth{Name: "target " + t.name, Last: t.lastTry, Busy: t.busy, Err: errText(t.last.err)})
+		out = append(out, LoopHealth{Name: "target " + t.name, Last: t.lastTry, Busy: t.busy, Err: errText(t.last.err), Most: c.o.SyncTimeout + grace})
 		t.mu.Unlock()
 	}
 	slices.SortFunc(out, func(a, b LoopHealth) int { return cmp.Compare(a.Name, b.Name) })

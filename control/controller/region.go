@@ -120,6 +120,9 @@ func (c *Controller) listRegion(ctx context.Context, a *account, r *region) (err
 	if err != nil {
 		c.stats.PollErrors.Add(1)
 	}
+	if c.o.Meter != nil {
+		c.o.Meter.Polled(a.key, r.name, err)
+	}
 	c.accountQueue.add(a.key)
 	if c.o.ShowSecurityGroups { // afterwards: what is only shown holds up nothing
 		c.listGroups(ctx, a, r, client)

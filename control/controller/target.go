@@ -52,6 +52,7 @@ type target struct {
 	busy     time.Time // since when a call is under way; zero when none is
 	stale    bool      // others may have written since it was read
 	seen     *view     // how far the policies hold; nil when that has changed
+	since    time.Time // when what it lacks was first seen; zero when it lacks nothing, or has never been right
 }
 
 // targetState is what a target tells of one policy.
@@ -115,6 +116,16 @@ func (t *target) policies() map[string]int64 {
 		}
 	}
 	return out
+}
+
+// lags notes since when the target is not as it should be, if it is not yet
+// known and it has once been right.
+func (t *target) lags(since time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.since.IsZero() && t.have > 0 && !t.retired {
+		t.since = since
+	}
 }
 
 func union(sets ...map[string]int64) map[string]struct{} {
@@ -226,6 +237,7 @@ type syncer struct {
 	slots    chan struct{} // bounds the calls under way
 	log      *slog.Logger
 	stats    *counters
+	meter    Meter // nil for none
 	office   *leader.Office
 	enforcer func(*target) (cloud.Enforcer, error)
 	mayWrite func(*target) bool
@@ -304,6 +316,7 @@ func (s *syncer) try(ctx context.Context, t *target, anew bool) (waiting bool, e
 		return true, nil
 	}
 	notes := t.newNotes(report, err)
+	s.measure(t, want, report, err, anew)
 	was, news, touched := t.end(want, outcome{g, report, err})
 	s.tell(ctx, t, report, was, err)
 	for _, n := range notes {
@@ -313,6 +326,25 @@ func (s *syncer) try(ctx context.Context, t *target, anew bool) (waiting bool, e
 		s.changed(t, touched)
 	}
 	return err == nil && report.Written < len(report.Changes), err
+}
+
+// measure tells the Meter of a try, before it is noted.
+func (s *syncer) measure(t *target, want uint64, report plan.Report, err error, anew bool) {
+	if s.meter == nil || err != nil || report.Written < len(report.Changes) {
+		return
+	}
+	t.mu.Lock()
+	since, isDrift := t.since, anew && t.have == want && t.last.err == nil
+	if t.want == want {
+		t.since = time.Time{}
+	}
+	t.mu.Unlock()
+	if isDrift && report.Written > 0 {
+		s.meter.Drifted(t.account, report.Written)
+	}
+	if !since.IsZero() {
+		s.meter.Propagated(t.account, time.Since(since))
+	}
 }
 
 // pause ends a try of which nothing is to be said.
@@ -440,7 +472,7 @@ func (s *syncer) call(ctx context.Context, t *target, e cloud.Enforcer, rs polic
 	}
 	defer done()
 	report, err := e.Sync(write, rs)
-	if err != nil && context.Cause(write) != nil && errors.Is(context.Cause(write), leader.ErrFollower) {
+	if err != nil && (errors.Is(err, leader.ErrFollower) || errors.Is(context.Cause(write), leader.ErrFollower)) {
 		return report, leader.ErrFollower
 	}
 	return report, err

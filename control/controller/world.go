@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -81,7 +82,7 @@ func (c *Controller) runWorld(ctx context.Context) {
 
 // updateWorld does what has changed since the last time.
 func (c *Controller) updateWorld() {
-	w := &c.world
+	w, seen := &c.world, time.Now()
 	c.mu.Lock()
 	imports := c.imports
 	targets := maps.Clone(c.targets)
@@ -110,6 +111,9 @@ func (c *Controller) updateWorld() {
 			continue
 		}
 		g := w.given(name, next)
+		if changed[name] {
+			t.lags(seen)
+		}
 		c.stats.RulesetsMade.Add(1)
 		give := t.put
 		switch {

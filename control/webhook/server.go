@@ -31,12 +31,21 @@ const (
 	stopTimeout = 5 * time.Second
 )
 
+// Certificates are what a Server shows, and what the API server is to believe
+// them by.
+type Certificates interface {
+	Bundle() []byte // PEM
+	Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
+}
+
 // Options configure a Server. The zero value is ready to use.
 type Options struct {
 	// Dir keeps the certificate authority, so that what is installed stays right
 	// after a restart, and for every replica that shares Dir. Empty means that it
 	// lives as long as the Server.
 	Dir string
+	// Certificates are shown instead of those of an authority in Dir. nil means the latter.
+	Certificates Certificates
 	// Hosts are the DNS names and addresses that the API server dials; none means
 	// localhost, 127.0.0.1 and ::1.
 	Hosts []string
@@ -55,7 +64,7 @@ type Options struct {
 type Server struct {
 	client  dynamic.Interface
 	options Options
-	certs   *authority.Authority
+	certs   Certificates
 	slots   chan struct{}
 	handler http.Handler
 }
@@ -67,9 +76,12 @@ func New(client dynamic.Interface, o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	c, err := authority.New("webhook", o.Dir, o.Hosts)
-	if err != nil {
-		return nil, err
+	c := o.Certificates
+	if c == nil {
+		var err error
+		if c, err = authority.New("webhook", o.Dir, o.Hosts); err != nil {
+			return nil, err
+		}
 	}
 	s := &Server{client: client, options: o, certs: c, slots: make(chan struct{}, atOnce)}
 	mux := http.NewServeMux()

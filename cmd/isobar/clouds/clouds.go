@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/cloud"
 	"isobar.dev/cloud/aws"
@@ -19,6 +21,11 @@ import (
 // Options are those of each adapter. The zero value is ready to use.
 type Options struct {
 	AWS aws.Options
+	// Prefix begins the names of what is made in clouds; "isobar" when empty.
+	Prefix string
+	// Observe is told of each attempt of a call that is made for an account; both
+	// words are bounded in number. nil means that nobody wants to know.
+	Observe func(account types.NamespacedName, region, api, result string)
 }
 
 // Factories are the adapters that the command has, by provider. What they make in a
@@ -45,14 +52,24 @@ func Factories(cluster string, o Options) map[string]controller.Factory {
 			config := aws.Config{
 				Credentials: credentials, Regions: regions, Cluster: owner(cluster, a.Namespace, a.Name), Endpoint: c.Endpoint, STSEndpoint: c.STSEndpoint,
 				RDSEndpoint: c.RDSEndpoint, ELBEndpoint: c.ELBEndpoint,
-				Quotas: awsQuotas(c.Quotas),
+				Prefix: o.Prefix, Quotas: awsQuotas(c.Quotas),
 			}
 			if c.TakeOver != nil {
 				config.TakeOver = cmp.Or(c.TakeOver.CloudResourcePrefix, cloudv1alpha1.DefaultNephePrefix)
 			}
-			return aws.NewAccount(ctx, config, o.AWS)
+			return aws.NewAccount(ctx, config, o.aws(a))
 		},
 	}
+}
+
+// aws returns the options of one account.
+func (o Options) aws(a *cloudv1alpha1.CloudProviderAccount) aws.Options {
+	out := o.AWS
+	if o.Observe != nil {
+		key := types.NamespacedName{Namespace: a.Namespace, Name: a.Name}
+		out.Observe = func(x aws.Attempt) { o.Observe(key, x.Region, x.API, string(x.Result)) }
+	}
+	return out
 }
 
 // awsQuotas returns the driver's form of an account's quotas, of which an absent

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// config is the file of `isobar controller`: Nephe's keys, and ours.
+type config struct {
+	CloudResourcePrefix          string `json:"cloudResourcePrefix"`
+	CloudSyncInterval            int    `json:"cloudSyncInterval"` // seconds
+	CloudSecurityGroupVisibility bool   `json:"cloudSecurityGroupVisibility"`
+	AntreaKubeconfig             string `json:"antreaKubeconfig"`
+
+	Service        service  `json:"service"`
+	WebhookService service  `json:"webhookService"`
+	Namespaces     []string `json:"namespaces"`
+	LogLevel       string   `json:"logLevel"`
+	LogFormat      string   `json:"logFormat"`
+}
+
+// service is a Service in front of the replicas, in their namespace.
+type service struct {
+	Name string `json:"name"`
+	Port int32  `json:"port"`
+}
+
+const (
+	defaultSyncInterval = 300
+	minSyncInterval     = 60
+	maxSyncInterval     = 86400
+	maxConfig           = 1 << 20 // bytes, of the file
+)
+
+var resourcePrefixRE = regexp.MustCompile(`^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$`)
+
+// readConfig reads the file of that name; no name has the defaults.
+func readConfig(name string) (config, error) {
+	var text []byte
+	if name != "" {
+		info, err := os.Stat(name)
+		if err == nil && info.Size() > maxConfig {
+			err = fmt.Errorf("%s is longer than %d bytes", name, maxConfig)
+		}
+		if err == nil {
+			text, err = os.ReadFile(name)
+		}
+		if err != nil {
+			return config{}, fmt.Errorf("configuration: %w", err)
+		}
+	}
+	c, err := parseConfig(text)
+	if err != nil {
+		return config{}, fmt.Errorf("configuration %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// parseConfig reads a configuration, in which no key may be unknown or set twice.
+func parseConfig(text []byte) (config, error) {
+	var c config
+	if err := yaml.UnmarshalStrict(text, &c); err != nil {
+		return config{}, err
+	}
+	c.CloudSyncInterval = cmp.Or(c.CloudSyncInterval, defaultSyncInterval)
+	c.Service = service{cmp.Or(c.Service.Name, "isobar-controller"), cmp.Or(c.Service.Port, 443)}
+	c.WebhookService = service{cmp.Or(c.WebhookService.Name, "isobar-controller-webhook"), cmp.Or(c.WebhookService.Port, 443)}
+	c.LogFormat = cmp.Or(c.LogFormat, "json")
+	switch {
+	case c.CloudResourcePrefix != "" && (!resourcePrefixRE.MatchString(c.CloudResourcePrefix) || len(c.CloudResourcePrefix) > 50):
+		return config{}, fmt.Errorf("cloudResourcePrefix %q: want letters and digits, with single hyphens between them, at most 50", c.CloudResourcePrefix)
+	case c.CloudSyncInterval < minSyncInterval || c.CloudSyncInterval > maxSyncInterval:
+		return config{}, fmt.Errorf("cloudSyncInterval %d: want %d to %d seconds", c.CloudSyncInterval, minSyncInterval, maxSyncInterval)
+	case c.AntreaKubeconfig != "":
+		return config{}, errors.New("antreaKubeconfig: policies are read from the cluster that Isobar runs in, and from no other; leave it empty")
+	case c.LogFormat != "json" && c.LogFormat != "text":
+		return config{}, fmt.Errorf("logFormat %q: want json or text", c.LogFormat)
+	}
+	for _, p := range []int32{c.Service.Port, c.WebhookService.Port} {
+		if p < 1 || p > 65535 {
+			return config{}, fmt.Errorf("port %d: want 1 to 65535", p)
+		}
+	}
+	_, err := c.level(slog.LevelInfo)
+	return c, err
+}
+
+func (c config) every() time.Duration { return time.Duration(c.CloudSyncInterval) * time.Second }
+
+// level is the log level, or otherwise when none is set.
+func (c config) level(otherwise slog.Level) (slog.Level, error) {
+	if c.LogLevel == "" {
+		return otherwise, nil
+	}
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return otherwise, fmt.Errorf("logLevel %q: want debug, info, warn or error", c.LogLevel)
+	}
+	return l, nil
+}

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"isobar.dev/cloud/aws"
+	"isobar.dev/cmd/isobar/clouds"
+	"isobar.dev/control/apiserver"
+	"isobar.dev/control/authority"
+	"isobar.dev/control/controller"
+	"isobar.dev/control/leader"
+	"isobar.dev/control/metrics"
+	"isobar.dev/control/replica"
+	"isobar.dev/control/webhook"
+)
+
+type controllerFlags struct {
+	config, kubeconfig, certDir           string
+	metrics, health, webhookAddr, apiAddr string
+	elect, debug                          bool
+}
+
+func controllerCommand() *cobra.Command {
+	var f controllerFlags
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Run Isobar in a cluster: the loops, the webhooks and the runtime API",
+		Long: `Runs one replica of the controller until it is told to end. Its namespace is that in the
+environment's POD_NAMESPACE, or else that of the kubeconfig or the service account.
+
+SIGHUP reads the log level in the configuration file anew, as does a change of that file.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return (&replicaRun{flags: f, logTo: cmd.ErrOrStderr()}).run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.config, "config", "", "configuration file, YAML")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG, else the service account)")
+	flags.StringVar(&f.certDir, "cert-dir", "", "folder with tls.crt, tls.key and ca.crt of both servers (default: Isobar makes its own)")
+	flags.StringVar(&f.metrics, "metrics-addr", ":8080", "address of /metrics; 0 for none")
+	flags.StringVar(&f.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
+	flags.StringVar(&f.webhookAddr, "webhook-addr", ":9443", "address of the webhooks")
+	flags.StringVar(&f.apiAddr, "api-addr", ":5443", "address of the runtime API")
+	flags.BoolVar(&f.elect, "enable-leader-election", false, "write only while this replica leads; needed with more than one")
+	flags.BoolVar(&f.debug, "enable-debug-log", false, "log level debug, where the configuration names none")
+	return cmd
+}
+
+// replicaRun is one run of `isobar controller`.
+type replicaRun struct {
+	flags controllerFlags
+	logTo io.Writer
+
+	config config
+	rest   *rest.Config
+	ns     string
+	level  slog.LevelVar
+	log    *slog.Logger
+
+	parts  sync.WaitGroup
+	failed chan error // the first error ends the run
+}
+
+func (r *replicaRun) run(parent context.Context) error {
+	var err error
+	if r.config, err = readConfig(r.flags.config); err != nil {
+		return err
+	}
+	if err := r.openLog(); err != nil {
+		return err
+	}
+	if err := r.connect(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(parent)
+	r.failed = make(chan error, 1)
+	err = r.start(ctx)
+	if err == nil {
+		select {
+		case <-ctx.Done():
+		case err = <-r.failed:
+		}
+	}
+	if parent.Err() != nil {
+		err = nil // told to end
+	}
+	cancel()
+	r.parts.Wait()
+	r.log.Info("ended")
+	return err
+}
+
+// spawn runs a part in the background until ctx ends. Its error ends the run.
+func (r *replicaRun) spawn(ctx context.Context, name string, part func(context.Context) error) {
+	r.parts.Go(func() {
+		err := part(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("ended by itself")
+		}
+		select {
+		case r.failed <- fmt.Errorf("%s: %w", name, err):
+		default:
+		}
+	})
+}
+
+func (r *replicaRun) defaultLevel() slog.Level {
+	if r.flags.debug {
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+func (r *replicaRun) openLog() error {
+	level, err := r.config.level(r.defaultLevel())
+	if err != nil {
+		return err
+	}
+	r.level.Set(level)
+	o := &slog.HandlerOptions{Level: &r.level}
+	var h slog.Handler = slog.NewJSONHandler(r.logTo, o)
+	if r.config.LogFormat == "text" {
+		h = slog.NewTextHandler(r.logTo, o)
+	}
+	r.log = slog.New(h)
+	klog.SetSlogLogger(r.log) // client libraries write there too
+	return nil
+}
+
+// followLevel sets the log level that the configuration file has, whenever it
+// changes or a SIGHUP comes.
+func (r *replicaRun) followLevel(ctx context.Context) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	tick := time.NewTicker(5 * time.Second) // a ConfigMap's file is replaced by its folder
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hup:
+		case <-tick.C:
+		}
+		c, err := readConfig(r.flags.config)
+		if err != nil {
+			continue // it may be half written; a start would tell
+		}
+		level, err := c.level(r.defaultLevel())
+		if err == nil && level != r.level.Level() {
+			r.level.Set(level)
+			r.log.Log(ctx, level, "log level", slog.String("level", level.String()))
+		}
+	}
+}
+
+// connect finds the API server, and the namespace of the replica.
+func (r *replicaRun) connect() error {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = r.flags.kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil)
+	var err error
+	if r.rest, err = loader.ClientConfig(); err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	r.rest.UserAgent = "isobar-controller"
+	if r.ns = os.Getenv("POD_NAMESPACE"); r.ns == "" {
+		if r.ns, _, err = loader.Namespace(); err != nil {
+			return fmt.Errorf("find the namespace: %w", err)
+		}
+	}
+	return nil
+}
+
+// start starts all parts of a replica.
+func (r *replicaRun) start(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(r.rest)
+	if err != nil {
+		return err
+	}
+	me, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("ask who we are: %w", err)
+	}
+	var office *leader.Office
+	if r.flags.elect {
+		office = &leader.Office{}
+	}
+	told := metrics.New()
+	made, err := replica.New(ctx, r.rest, r.options(client, office, told, me.Status.UserInfo.Username))
+	if err != nil {
+		return err
+	}
+	told.Follow(made.Controller())
+	if err := r.serve(ctx, "metrics", r.flags.metrics, "/metrics", promhttp.HandlerFor(told.Registry(), promhttp.HandlerOpts{MaxRequestsInFlight: 4})); err != nil {
+		return err
+	}
+	if err := r.serve(ctx, "probes", r.flags.health, "/", made.Health()); err != nil {
+		return err
+	}
+	if err := made.Start(ctx, func(name string, part func(context.Context) error) { r.spawn(ctx, name, part) }); err != nil {
+		return err
+	}
+	if office != nil {
+		election, err := leader.New(r.rest, r.ns, identity(), office, leader.Options{Log: r.log})
+		if err != nil {
+			return err
+		}
+		r.spawn(ctx, "leader election", election.Run)
+	}
+	if r.flags.config != "" {
+		r.spawn(ctx, "log level", r.followLevel)
+	}
+	r.log.Info("running", slog.String("namespace", r.ns), slog.String("user", me.Status.UserInfo.Username))
+	return nil
+}
+
+// identity is a name that no other process has, and that tells which Pod it is.
+func identity() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "isobar"
+	}
+	return host + "_" + uuid.NewString()
+}
+
+func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office, told *metrics.Metrics, user string) replica.Options {
+	api := apiserver.Target{Namespace: r.ns, Service: r.config.Service.Name, Port: r.config.Service.Port}
+	hooks := &admissionregistrationv1.ServiceReference{Namespace: r.ns, Name: r.config.WebhookService.Name, Port: &r.config.WebhookService.Port}
+	var certificates replica.Certificates = authority.NewShared(client, r.ns, "isobar-controller-tls", []string{api.Host(), hooks.Name + "." + r.ns + ".svc"})
+	if r.flags.certDir != "" {
+		certificates = authority.NewMounted(r.flags.certDir)
+	}
+	adapters := clouds.Options{Prefix: r.config.CloudResourcePrefix, Observe: told.Called, AWS: aws.Options{MayWrite: office.Check}}
+	return replica.Options{
+		Clouds: func(cluster string) map[string]controller.Factory { return clouds.Factories(cluster, adapters) },
+		Controller: controller.Options{
+			Every: r.config.every(), Namespaces: r.config.Namespaces, ShowSecurityGroups: r.config.CloudSecurityGroupVisibility,
+			Office: office, Meter: told, Log: r.log,
+		},
+		Certificates: certificates, WebhookListen: r.flags.webhookAddr, APIListen: r.flags.apiAddr,
+		Webhook:       webhook.Options{Controller: user, Log: r.log},
+		WebhookTarget: webhook.Target{Service: hooks}, APITarget: api,
+	}
+}
+
+// serve serves plain HTTP at an address until ctx ends; "0" is none.
+func (r *replicaRun) serve(ctx context.Context, name, addr, path string, h http.Handler) error {
+	if addr == "0" {
+		return nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(path, h)
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 16,
+		ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+	}
+	r.spawn(ctx, name, func(ctx context.Context) error {
+		defer context.AfterFunc(ctx, func() { server.Close() })()
+		return server.Serve(l)
+	})
+	return nil
+}

@@ -1,0 +1,228 @@
+// Package replica wires one replica together: the loops of the controller, the
+// webhooks, the runtime API, and what tells the API server of both servers.
+package replica
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"isobar.dev/control/apiserver"
+	"isobar.dev/control/controller"
+	"isobar.dev/control/leader"
+	"isobar.dev/control/webhook"
+)
+
+// Certificates are what both servers show; *authority.Shared and
+// *authority.Mounted are some.
+type Certificates interface {
+	webhook.Certificates
+	// Refresh reads what others have changed. An error leaves what was known.
+	Refresh(context.Context) error
+}
+
+// Options configure a Replica.
+type Options struct {
+	// Clouds makes the adapters of the cluster with that ID.
+	Clouds func(cluster string) map[string]controller.Factory
+	// Controller has the options of the loops, but for Clouds.
+	Controller controller.Options
+	// Certificates of both servers. nil means that each keeps an authority of its
+	// own in its Dir.
+	Certificates Certificates
+
+	// WebhookListen and APIListen are addresses; empty means a free port of 127.0.0.1.
+	WebhookListen, APIListen string
+	// Webhook and API are options of the servers, but for Certificates.
+	Webhook webhook.Options
+	API     apiserver.Options
+	// WebhookTarget and APITarget are where the API server finds them; bundles are
+	// added. A WebhookTarget without a Service is that of WebhookListen, and an
+	// APITarget without a port has that of APIListen.
+	WebhookTarget webhook.Target
+	APITarget     apiserver.Target
+	// Tiers is the client's configuration for repairing built-in tiers; nil means
+	// that of the replica, which then must be Webhook.Controller.
+	Tiers *rest.Config
+	// Every is the time between two looks at the certificates and at what the API
+	// server has been told of the servers; 0 means a minute.
+	Every time.Duration
+}
+
+// Replica is one process that serves, and writes while it holds the office.
+type Replica struct {
+	config *rest.Config
+	o      Options
+	log    *slog.Logger
+
+	core          kubernetes.Interface
+	client, tiers dynamic.Interface
+	office        *leader.Office
+	controller    *controller.Controller
+	hooks         *webhook.Server
+	api           *apiserver.Server
+	hooksL, apiL  net.Listener
+}
+
+// New returns a Replica of the API server that config reaches, which it asks for the ID
+// of the cluster. It listens, and starts nothing; call Start.
+func New(ctx context.Context, config *rest.Config, o Options) (*Replica, error) {
+	o.Every = cmp.Or(o.Every, time.Minute)
+	r := &Replica{config: config, o: o, log: o.Controller.Log, office: o.Controller.Office}
+	if r.log == nil {
+		r.log = slog.Default()
+	}
+	var err error
+	if r.core, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	// Admission waits for reads of this client: it has no limit of its own, the API
+	// server has.
+	unlimited := rest.CopyConfig(config)
+	unlimited.QPS = -1
+	if r.client, err = dynamic.NewForConfig(unlimited); err != nil {
+		return nil, err
+	}
+	r.tiers = r.client
+	if o.Tiers != nil {
+		if r.tiers, err = dynamic.NewForConfig(o.Tiers); err != nil {
+			return nil, err
+		}
+	}
+	if o.Certificates != nil {
+		if err := o.Certificates.Refresh(ctx); err != nil {
+			return nil, err
+		}
+		r.o.Webhook.Certificates, r.o.API.Certificates = o.Certificates, o.Certificates
+	}
+	if err := r.make(ctx); err != nil {
+		return nil, err
+	}
+	return r, r.listen()
+}
+
+func (r *Replica) make(ctx context.Context) error {
+	// The UID of this namespace is what identifies a cluster.
+	system, err := r.core.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("identify the cluster: %w", err)
+	}
+	r.o.Controller.Clouds = r.o.Clouds(string(system.UID))
+	if r.controller, err = controller.New(r.config, r.o.Controller); err != nil {
+		return err
+	}
+	r.o.Webhook.Warn = r.controller.Warnings
+	if r.hooks, err = webhook.New(r.client, r.o.Webhook); err != nil {
+		return err
+	}
+	r.o.API.Planner = r.controller
+	r.api, err = apiserver.New(r.config, r.controller.Runtime(), r.o.API)
+	return err
+}
+
+func (r *Replica) listen() (err error) {
+	const free = "127.0.0.1:0"
+	if r.hooksL, err = net.Listen("tcp", cmp.Or(r.o.WebhookListen, free)); err != nil {
+		return fmt.Errorf("webhooks: %w", err)
+	}
+	if r.apiL, err = net.Listen("tcp", cmp.Or(r.o.APIListen, free)); err != nil {
+		r.hooksL.Close()
+		return fmt.Errorf("runtime API: %w", err)
+	}
+	return nil
+}
+
+// Controller returns the replica's loops.
+func (r *Replica) Controller() *controller.Controller { return r.controller }
+
+// Start starts everything, each part by spawn, which runs it in the background.
+// A replica that holds the office has told the API server of its servers when
+// Start returns, and its API is served.
+func (r *Replica) Start(ctx context.Context, spawn func(name string, part func(context.Context) error)) error {
+	spawn("webhooks", func(ctx context.Context) error { return r.hooks.Run(ctx, r.hooksL) })
+	if r.office.IsHeld() {
+		// Webhooks of the last start may stand at another address and refuse all
+		// writes until they are replaced, so nothing may be written before.
+		if err := r.ensureWebhooks(ctx); err != nil {
+			return err
+		}
+	}
+	spawn("controller", r.controller.Run)
+	spawn("runtime API", func(ctx context.Context) error { return r.api.Run(ctx, r.apiL) })
+	if r.office.IsHeld() {
+		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		if err := apiserver.Install(ctx, r.client, r.apiTarget()); err != nil {
+			return err
+		}
+	}
+	spawn("registrations", r.keep)
+	return nil
+}
+
+// keep keeps the certificates fresh and, while the office is held, what the API
+// server knows of the servers.
+func (r *Replica) keep(ctx context.Context) error {
+	tick := time.NewTicker(r.o.Every)
+	defer tick.Stop()
+	for {
+		changed := r.office.Changed()
+		if err := r.ensure(ctx); err != nil && ctx.Err() == nil {
+			r.log.LogAttrs(ctx, slog.LevelWarn, "will try again", slog.String("part", "registrations"), slog.String("error", err.Error()))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-changed:
+		}
+	}
+}
+
+func (r *Replica) ensure(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Every)
+	defer cancel()
+	if r.o.Certificates != nil {
+		if err := r.o.Certificates.Refresh(ctx); err != nil {
+			return err
+		}
+	}
+	write, done, err := r.office.Begin(ctx)
+	if err != nil {
+		return nil // its leader's work
+	}
+	defer done()
+	if err := r.ensureWebhooks(write); err != nil {
+		return err
+	}
+	return apiserver.Register(write, r.client, r.apiTarget())
+}
+
+func (r *Replica) ensureWebhooks(ctx context.Context) error {
+	t := r.o.WebhookTarget
+	t.CABundle = r.hooks.CABundle()
+	if t.Service == nil {
+		t.URL = "https://" + r.hooksL.Addr().String()
+	}
+	if err := webhook.Install(ctx, r.client, t); err != nil {
+		return err
+	}
+	return webhook.EnsureTiers(ctx, r.tiers)
+}
+
+func (r *Replica) apiTarget() apiserver.Target {
+	t := r.o.APITarget
+	t.CABundle, t.Plans = r.api.CABundle(), true
+	if t.Port == 0 {
+		t.Port = int32(r.apiL.Addr().(*net.TCPAddr).Port)
+	}
+	return t
+}
