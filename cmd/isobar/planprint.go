@@ -21,25 +21,26 @@ type planPrinter struct {
 
 func (p planPrinter) print(s isobarv1alpha1.PlanStatus) error {
 	var text bytes.Buffer
-	n := 0
+	targets := 0 // where something is done
 	for _, t := range s.Targets {
-		n += len(t.Changes)
+		if len(t.Changes) > 0 {
+			targets++
+		}
 		if err := p.target(&text, t); err != nil {
 			return err
 		}
 	}
-	if n+int(s.Totals.Refused+s.Totals.Unknown) == 0 {
+	if targets+int(s.Totals.Refused+s.Totals.Unknown) == 0 {
 		fmt.Fprintln(&text, "Nothing would change in any cloud.")
 	} else {
-		fmt.Fprintln(&text, summary(s))
+		fmt.Fprintln(&text, summary(s.Totals, targets))
 	}
 	_, err := p.out.Write(text.Bytes())
 	return err
 }
 
-func summary(s isobarv1alpha1.PlanStatus) string {
-	t := s.Totals
-	text := fmt.Sprintf("Plan: %d to create, %d to change, %d to delete, at %s.", t.Create, t.Update, t.Delete, count(len(s.Targets), "target"))
+func summary(t isobarv1alpha1.PlanTotals, targets int) string {
+	text := fmt.Sprintf("Plan: %d to create, %d to change, %d to delete, at %s.", t.Create, t.Update, t.Delete, count(targets, "target"))
 	if t.Refused > 0 {
 		text += fmt.Sprintf(" %s would be refused that %s not now.", count(int(t.Refused), "rule or policy", "rules or policies"), is(t.Refused))
 	}

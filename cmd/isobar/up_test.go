@@ -13,7 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
+	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	simaws "isobar.dev/sim/aws"
 )
 
@@ -112,6 +116,7 @@ func TestUp(t *testing.T) {
 	if !strings.Contains(out.String(), wantReach) {
 		t.Errorf("up printed:\n%s\nwant in it:%s", out, wantReach)
 	}
+	testPlanAndWarning(t, u)
 	a, err := newApplier(u)
 	if err != nil {
 		t.Fatal(err)
@@ -182,6 +187,48 @@ func TestUp(t *testing.T) {
 		t.Fatalf("interrupted, up ended with %v", err)
 	}
 }
+
+// testPlanAndWarning makes a change that does not fit, by plan and by a dry run.
+func testPlanAndWarning(t *testing.T, u *up) {
+	t.Helper()
+	var ports []string
+	for i := range 310 {
+		ports = append(ports, fmt.Sprintf("{protocol: TCP, port: %d}", 1000+2*i))
+	}
+	text := `{apiVersion: crd.antrea.io/v1beta1, kind: NetworkPolicy, metadata: {name: many, namespace: shop}, spec: {priority: 9,
+		appliedTo: [{externalEntitySelector: {matchLabels: {nephe.antrea.io/tag-Role: db}}}],
+		ingress: [{name: all, enableLogging: false, action: Allow, from: [{ipBlock: {cidr: 198.51.100.0/24}}], ports: [` + strings.Join(ports, ", ") + `]}]}}`
+	text = strings.ReplaceAll(text, "\t", " ")
+	var out, errOut strings.Builder
+	status := run([]string{"plan", "--kubeconfig", u.plane.Kubeconfig(), "--exit-code", "-f", "-"}, strings.NewReader(text), &out, &errOut)
+	if status != int(statusRefused) || !strings.Contains(out.String(), "annp/shop/many/ingress/0 needs 310") {
+		t.Errorf("plan: status %d, want %d, and the rule that costs most\n%s%s", status, statusRefused, &out, &errOut)
+	}
+	warned := &warnings{}
+	config := rest.CopyConfig(u.config)
+	config.WarningHandler = warned
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o unstructured.Unstructured
+	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+		t.Fatal(err)
+	}
+	r := client.Resource(antreav1beta1.GroupVersion.WithResource("networkpolicies")).Namespace("shop")
+	if _, err := r.Create(t.Context(), &o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		t.Fatal(err)
+	}
+	if text := warned.String(); !strings.Contains(text, "annp/shop/many/ingress/0: QuotaExceeded") {
+		t.Errorf("a dry run of what does not fit was warned of %q", text)
+	}
+}
+
+// warnings are what an API server warned of.
+type warnings struct{ output }
+
+// HandleWarningHeader takes one.
+func (w *warnings) HandleWarningHeader(_ int, _, text string) { fmt.Fprintln(w, text) }
 
 // settle waits until a VPC has been read and no call has been made for a second.
 func settle(t *testing.T, u *up) {
