@@ -41,6 +41,7 @@ type account struct {
 	selectors       []selector // by age
 	unreadable      bool       // a selector cannot be read, and never could be
 	regions         map[string]*region
+	leaving         map[string]*region   // those that the object no longer names, until what was done there is undone
 	version         uint64               // counts what the assignment is made of
 	imports         map[string]*imported // by workload ID
 	assigned        assignment
@@ -82,10 +83,13 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 	c.setSelectors(a)
 	c.setRegions(ctx, a, cpa)
 	if a.hasNetworks() && c.leads() { // from now on there may be something to undo
-		if err := c.addFinalizer(ctx, cpa); err != nil {
-			return err
+		if isNews, err := c.addFinalizer(ctx, cpa); err != nil || isNews {
+			return err // its change brings us back
 		}
 		c.finalized(a)
+	}
+	if isNews, err := c.restoreRegions(ctx, a, cpa); err != nil || isNews {
+		return err // likewise
 	}
 	c.assignVMs(ctx, a)
 	c.runtime.poke()
@@ -130,7 +134,7 @@ func (c *Controller) account(key types.NamespacedName, provider string) *account
 	defer c.mu.Unlock()
 	a := c.accounts[key]
 	if a == nil {
-		a = &account{key: key, regions: map[string]*region{}, imports: map[string]*imported{}, scrub: func(s string) string { return s }}
+		a = &account{key: key, regions: map[string]*region{}, leaving: map[string]*region{}, imports: map[string]*imported{}, scrub: func(s string) string { return s }}
 		c.accounts[key] = a
 	}
 	if provider != "" {
@@ -179,6 +183,9 @@ func (a *account) connected(config string, client cloud.Account, scrub func(stri
 	for _, r := range a.regions {
 		r.poke()
 	}
+	for _, r := range a.leaving {
+		r.poke()
+	}
 	return true, isNews
 }
 
@@ -205,6 +212,7 @@ func (c *Controller) makeClient(ctx context.Context, a *account, cpa *cloudv1alp
 	if err != nil {
 		return nil, "", nil, err
 	}
+	cpa = withRegions(cpa)
 	spec, err := json.Marshal([]any{cpa.Spec.AWSConfig, cpa.Spec.AzureConfig})
 	if err != nil {
 		return nil, "", nil, err
@@ -229,7 +237,7 @@ func (c *Controller) makeClient(ctx context.Context, a *account, cpa *cloudv1alp
 // setRegions starts and stops the loops of regions. Without a client none goes
 // and none comes.
 func (c *Controller) setRegions(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount) {
-	for _, gone := range c.startRegions(ctx, a, c.pollEvery(cpa)) {
+	for _, gone := range c.startRegions(ctx, a, cpa) {
 		for _, t := range c.targetsOf(a.key) {
 			if t.region == gone {
 				t.retire()
@@ -239,7 +247,8 @@ func (c *Controller) setRegions(ctx context.Context, a *account, cpa *cloudv1alp
 }
 
 // startRegions returns the regions that the account no longer has.
-func (c *Controller) startRegions(ctx context.Context, a *account, poll time.Duration) (gone []string) {
+func (c *Controller) startRegions(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount) (gone []string) {
+	poll := c.pollEvery(cpa)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if poll != a.poll {
@@ -251,10 +260,21 @@ func (c *Controller) startRegions(ctx context.Context, a *account, poll time.Dur
 	if a.client == nil {
 		return nil
 	}
-	names := a.client.Regions()
+	names := slices.DeleteFunc(slices.Clone(a.client.Regions()), func(name string) bool { return !namesRegion(cpa, name) })
 	for _, name := range names {
 		if a.regions[name] == nil {
-			a.regions[name] = c.startRegion(ctx, a, name)
+			a.regions[name] = c.startRegion(ctx, a, &region{name: name})
+		}
+	}
+	for _, name := range a.client.Regions() {
+		if a.leaving[name] == nil && !slices.Contains(names, name) {
+			a.leaving[name] = c.startRegion(ctx, a, &region{name: name, isLeaving: true})
+		}
+	}
+	for name, r := range a.leaving {
+		if slices.Contains(names, name) || !slices.Contains(a.client.Regions(), name) {
+			r.stop()
+			delete(a.leaving, name)
 		}
 	}
 	for name, r := range a.regions {
@@ -444,6 +464,9 @@ func (c *Controller) forgetAccount(ctx context.Context, key types.NamespacedName
 	if a != nil {
 		a.mu.Lock()
 		for _, r := range a.regions {
+			r.stop()
+		}
+		for _, r := range a.leaving {
 			r.stop()
 		}
 		before := a.imports

@@ -3,6 +3,7 @@ package controller_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -417,6 +418,26 @@ func TestRegionLeaves(t *testing.T) {
 	e.eventually("one leaves", all(e.has("vpca", 1, "80"), e.has("vpcb", 1, ""), e.noEntity("vpcb", 1)))
 	regions("us-east-1", "us-west-2")
 	e.eventually("and is back", all(both, e.accountIs("", "Enforced", "True Enforced")))
+
+	// Nobody looks while it leaves, and its cloud does not answer at first.
+	e.stop()
+	regions("us-east-1")
+	e.cloud.with(func(f *fakeCloud) { f.down["us-west-2"] = errors.New("500") })
+	e.start()
+	e.eventually("the other goes on", e.accountIs("", "Inventory", "True Listed"))
+	e.quietly("it cannot be undone yet, and is remembered", func() string {
+		if cpa, err := get[cloudv1alpha1.CloudProviderAccount](e, "acct"); err != nil || !slices.Contains(cpa.Status.Regions, "us-west-2") {
+			return fmt.Sprint(cpa.Status.Regions, err)
+		}
+		return both()
+	})
+	e.cloud.with(func(f *fakeCloud) { clear(f.down) })
+	e.eventually("undone", all(e.has("vpca", 1, "80"), e.has("vpcb", 1, ""), e.noEntity("vpcb", 1), e.accountIs("", "Enforced", "True Enforced"), func() string {
+		if cpa, err := get[cloudv1alpha1.CloudProviderAccount](e, "acct"); err != nil || slices.Contains(cpa.Status.Regions, "us-west-2") {
+			return fmt.Sprint("it is remembered: ", cpa.Status.Regions, err)
+		}
+		return ""
+	}))
 }
 
 // A machine joins or changes: many are told apart from few by time alone.

@@ -13,12 +13,13 @@ import (
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 )
 
-// addFinalizer makes an account wait for its clean-up before it goes.
-func (c *Controller) addFinalizer(ctx context.Context, cpa *cloudv1alpha1.CloudProviderAccount) error {
+// addFinalizer makes an account wait for its clean-up before it goes. It says whether
+// it did not before.
+func (c *Controller) addFinalizer(ctx context.Context, cpa *cloudv1alpha1.CloudProviderAccount) (isNews bool, err error) {
 	if slices.Contains(cpa.Finalizers, finalizer) {
-		return nil
+		return false, nil
 	}
-	return c.setFinalizers(ctx, cpa, append(slices.Clone(cpa.Finalizers), finalizer))
+	return true, c.setFinalizers(ctx, cpa, append(slices.Clone(cpa.Finalizers), finalizer))
 }
 
 // finalized notes that the account's object waits for its clean-up: from then on
@@ -92,6 +93,9 @@ func (c *Controller) restore(ctx context.Context, a *account, cpa *cloudv1alpha1
 	} else {
 		c.setSelectors(a)
 		c.setRegions(ctx, a, cpa)
+		if isNews, err := c.restoreRegions(ctx, a, cpa); err != nil || isNews {
+			return false, err
+		}
 		c.assignVMs(ctx, a)
 		why = c.emptyTargets(a)
 		if len(why) == 0 {
@@ -112,13 +116,15 @@ func (c *Controller) restore(ctx context.Context, a *account, cpa *cloudv1alpha1
 // finished.
 func (c *Controller) emptyTargets(a *account) (why []error) {
 	a.mu.Lock()
-	for name, r := range a.regions {
-		if !r.view.networksRead {
-			err := r.view.networksErr
-			if err == nil {
-				err = errUnknown
+	for _, regions := range []map[string]*region{a.regions, a.leaving} {
+		for name, r := range regions {
+			if !r.view.networksRead {
+				err := r.view.networksErr
+				if err == nil {
+					err = errUnknown
+				}
+				why = append(why, inRegion(name, err))
 			}
-			why = append(why, inRegion(name, err))
 		}
 	}
 	a.mu.Unlock()
@@ -146,6 +152,10 @@ func (c *Controller) dropImports(a *account) {
 	for name, r := range a.regions {
 		r.stop()
 		delete(a.regions, name)
+	}
+	for name, r := range a.leaving {
+		r.stop()
+		delete(a.leaving, name)
 	}
 	before := a.imports
 	a.imports, a.assigned = nil, assignment{}

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +19,8 @@ func (c *Controller) mirrors() {
 	c.accountMirror = newMirror(c.clients.accounts, accountsResource, readAccount, func(key types.NamespacedName, old, now **cloudv1alpha1.CloudProviderAccount) {
 		// Our own status is no news.
 		if old == nil || now == nil || (*old).Generation != (*now).Generation || (*old).UID != (*now).UID ||
-			((*old).DeletionTimestamp == nil) != ((*now).DeletionTimestamp == nil) || len((*old).Finalizers) != len((*now).Finalizers) {
+			((*old).DeletionTimestamp == nil) != ((*now).DeletionTimestamp == nil) || len((*old).Finalizers) != len((*now).Finalizers) ||
+			!slices.Equal((*old).Status.Regions, (*now).Status.Regions) {
 			c.accountQueue.add(key)
 		}
 	})

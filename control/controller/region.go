@@ -10,10 +10,11 @@ import (
 
 // region is the loop that lists one region of one account.
 type region struct {
-	name  string
-	wake  chan struct{} // holds one
-	stop  context.CancelFunc
-	pulse pulse
+	name      string
+	isLeaving bool          // its networks alone are listed
+	wake      chan struct{} // holds one
+	stop      context.CancelFunc
+	pulse     pulse
 
 	// Guarded by the account's mu:
 	view   regionView
@@ -28,9 +29,9 @@ func (r *region) poke() {
 }
 
 // startRegion starts the loop of a region, which ends with ctx or when it is stopped.
-func (c *Controller) startRegion(ctx context.Context, a *account, name string) *region {
-	ctx, stop := context.WithCancel(ctx)
-	r := &region{name: name, wake: make(chan struct{}, 1), stop: stop}
+func (c *Controller) startRegion(ctx context.Context, a *account, r *region) *region {
+	ctx, r.stop = context.WithCancel(ctx)
+	r.wake = make(chan struct{}, 1)
 	r.poke()
 	c.loops.Go(func() { c.runRegion(ctx, a, r) })
 	return r
@@ -84,6 +85,9 @@ func (c *Controller) listRegion(ctx context.Context, a *account, r *region) (err
 	a.mu.Unlock()
 	if client == nil {
 		return nil, false
+	}
+	if r.isLeaving {
+		matches = nil
 	}
 	r.pulse.begin()
 	defer r.pulse.end()

@@ -56,7 +56,7 @@ func (c *Controller) setTargets(ctx context.Context, a *account, views map[strin
 		view, ok := views[t.region]
 		if !ok {
 			cleared, _ := t.cleared()
-			return cleared
+			return cleared && !a.isLeaving(t.region)
 		}
 		_, has := wanted[t.name]
 		return view.networksRead && view.networksErr == nil && !has && !used[t.name]

@@ -196,6 +196,12 @@ type CloudProviderAccountStatus struct {
 	// +optional
 	Error string `json:"error,omitempty"`
 
+	// Regions are those where something may be enforced. One that spec no longer
+	// names is there until that is undone.
+	// +optional
+	// +listType=set
+	Regions []string `json:"regions,omitempty"`
+
 	// ObservedGeneration is the metadata.generation that this status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

@@ -1,0 +1,106 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+)
+
+// namesRegion says whether an account's object names a region.
+func namesRegion(cpa *cloudv1alpha1.CloudProviderAccount, region string) bool {
+	_, _, all := specOf(cpa)
+	return slices.ContainsFunc(all, func(name string) bool { return strings.EqualFold(name, region) })
+}
+
+// withRegions returns the object as the client is made of: with the regions that it
+// once named and where something may still be enforced, which its status remembers.
+func withRegions(cpa *cloudv1alpha1.CloudProviderAccount) *cloudv1alpha1.CloudProviderAccount {
+	var left []string
+	for _, region := range cpa.Status.Regions {
+		if !namesRegion(cpa, region) {
+			left = append(left, region)
+		}
+	}
+	if len(left) == 0 {
+		return cpa
+	}
+	cpa = cpa.DeepCopy()
+	switch {
+	case cpa.Spec.AWSConfig != nil:
+		cpa.Spec.AWSConfig.Region = append(cpa.Spec.AWSConfig.Region, left...)
+	case cpa.Spec.AzureConfig != nil:
+		cpa.Spec.AzureConfig.Region = append(cpa.Spec.AzureConfig.Region, left...)
+	}
+	return cpa
+}
+
+func (a *account) isLeaving(region string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.leaving[region] != nil
+}
+
+// restoreRegions empties the targets of regions that the account leaves, also of those
+// that it left while nobody looked, and remembers in its status where there may be
+// something to undo: before anything is done there, and until it is undone. It says
+// whether it has written that.
+func (c *Controller) restoreRegions(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount) (isNews bool, err error) {
+	want := map[string]bool{}
+	for _, region := range cpa.Status.Regions {
+		want[region] = true
+	}
+	a.mu.Lock()
+	for name, r := range a.regions {
+		if len(r.view.networks) > 0 {
+			want[name] = true
+		}
+	}
+	leaving := map[string]regionView{}
+	for name, r := range a.leaving {
+		leaving[name] = r.view
+	}
+	a.mu.Unlock()
+	for name, view := range leaving {
+		want[name] = !c.restoreRegion(ctx, a, name, view)
+	}
+	maps.DeleteFunc(want, func(_ string, keep bool) bool { return !keep })
+	regions := slices.Sorted(maps.Keys(want))
+	if slices.Equal(regions, cpa.Status.Regions) || !c.leads() {
+		return false, nil
+	}
+	c.stats.StatusWrites.Add(1)
+	err = patch(ctx, c.clients.accounts, accountsResource, keyOf(cpa), map[string]any{
+		"metadata": map[string]any{"resourceVersion": cpa.ResourceVersion, "uid": cpa.UID}, "status": map[string]any{"regions": regions},
+	}, "status")
+	if apierrors.IsNotFound(err) {
+		err = nil
+	}
+	return true, err
+}
+
+// restoreRegion retires the targets of a region, and says whether all are empty.
+func (c *Controller) restoreRegion(ctx context.Context, a *account, name string, view regionView) bool {
+	if !view.networksRead {
+		return false
+	}
+	done := true
+	for _, n := range view.networks {
+		key := targetName(a.provider, a.key, name, n.ID)
+		c.mu.Lock()
+		t := c.targets[key]
+		if t == nil {
+			c.startTarget(ctx, a.key, key, name, n.ID)
+			t = c.targets[key]
+		}
+		c.mu.Unlock()
+		t.retire()
+		cleared, _ := t.cleared()
+		done = done && cleared
+	}
+	return done && view.networksErr == nil
+}
