@@ -50,7 +50,12 @@ func newSimEnv(t *testing.T) *simEnv {
 
 func withSim(t *testing.T, e *env) *simEnv {
 	t.Helper()
-	c, err := sim.New(sim.Sample(), sim.Options{})
+	return withEstate(t, e, sim.Sample())
+}
+
+func withEstate(t *testing.T, e *env, estate sim.Estate) *simEnv {
+	t.Helper()
+	c, err := sim.New(estate, sim.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -153,7 +153,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.mirrors()
 	c.syncer = &syncer{
 		every: c.o.Every, timeout: c.o.SyncTimeout, slots: make(chan struct{}, c.o.Parallel),
-		log: c.o.Log, stats: &c.stats, enforcer: c.enforcer, mayWrite: c.mayWrite, scrubbed: c.scrubbed, changed: c.targetChanged,
+		log: c.o.Log, stats: &c.stats, enforcer: c.enforcer, mayWrite: c.mayWrite, siblings: c.siblingsOf, scrubbed: c.scrubbed, changed: c.targetChanged,
 		office: c.o.Office, meter: c.o.Meter,
 	}
 	return c, nil

@@ -95,7 +95,7 @@ func (c *Controller) Targets() []TargetStatus {
 	for _, t := range targets {
 		t.mu.Lock()
 		out = append(out, TargetStatus{
-			Name: t.name, Held: t.want == 0, Synced: t.want > 0 && t.have == t.want && t.last.err == nil,
+			Name: t.name, Held: t.want == 0, Synced: t.want > 0 && t.have == t.want && t.last.err == nil && !t.stale && !t.anew,
 			LastGood: t.lastGood, Err: errText(t.last.err), Report: t.report,
 		})
 		t.mu.Unlock()

@@ -414,7 +414,7 @@ func loopOf(t *testing.T, s *stub) *target {
 	l := &target{name: "t", wake: make(chan struct{}, 1), done: make(chan struct{})}
 	loop := &syncer{
 		every: 5 * time.Minute, timeout: time.Minute, slots: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler), stats: &counters{},
-		enforcer: func(*target) (cloud.Enforcer, error) { return s, nil }, mayWrite: func(*target) bool { return true },
+		enforcer: func(*target) (cloud.Enforcer, error) { return s, nil }, mayWrite: func(*target) bool { return true }, siblings: func(*target) []*target { return nil },
 		scrubbed: func(_ *target, err error) error { return err }, changed: func(*target, map[string]struct{}) {},
 	}
 	go loop.run(ctx, l)
@@ -432,6 +432,7 @@ func TestTargetLoop(t *testing.T) {
 		}
 		s.reset(nil)
 		l.put(newGiven(rulesOf(1), nil, nil))
+		l.poke()
 		calls, _ := s.seen()
 		if d := cmp.Diff([]string{"0s 1 rules"}, calls); d != "" {
 			t.Errorf("a Ruleset is not enforced at once: %s", d)
@@ -452,6 +453,7 @@ func TestTargetLoopCoalesces(t *testing.T) {
 		s.reset(nil)
 		for n := range 5 {
 			l.put(newGiven(rulesOf(n), nil, nil))
+			l.poke()
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Minute)
@@ -468,6 +470,7 @@ func TestTargetLoopGivesUp(t *testing.T) {
 		s := &stub{takes: time.Hour}
 		l := loopOf(t, s)
 		l.put(newGiven(rulesOf(1), nil, nil))
+		l.poke()
 		time.Sleep(90 * time.Second)
 		if calls, _ := s.seen(); len(calls) != 2 || l.failed() != 1 {
 			t.Errorf("calls %v, %d failures; want the second call, after one failure", calls, l.failed())
@@ -497,6 +500,7 @@ func TestTargetLoopBacksOff(t *testing.T) {
 			l := loopOf(t, s)
 			s.reset(tt.err)
 			l.put(newGiven(rulesOf(1), nil, nil))
+			l.poke()
 			time.Sleep(time.Minute)
 			if calls, _ := s.seen(); len(calls) < 5 || len(calls) > 8 { // after 1, 2, 4, 8, 16 and 32 s, less a quarter
 				t.Errorf("%v: calls in a minute: %v", tt.err, calls)
@@ -505,6 +509,7 @@ func TestTargetLoopBacksOff(t *testing.T) {
 			for range 10 {
 				time.Sleep(100 * time.Millisecond)
 				l.put(newGiven(rulesOf(2), nil, nil))
+				l.poke()
 			}
 			if calls, _ := s.seen(); len(calls) > tt.news {
 				t.Errorf("%v: tries of news: %v; want at most %d", tt.err, calls, tt.news)

@@ -24,6 +24,7 @@ import (
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 	"isobar.dev/policy/policytest"
+	sim "isobar.dev/sim/aws"
 	"isobar.dev/source/kube"
 )
 
@@ -74,7 +75,11 @@ func (e journaledEnforcer) Sync(ctx context.Context, rs policy.Ruleset) (plan.Re
 
 // previewEnv is a settled simEnv with few quotas, whose syncs are kept.
 func previewEnv(t *testing.T) (*simEnv, *journal) {
-	e, j := newSimEnv(t), &journal{reports: map[string]plan.Report{}}
+	// Between peered VPCs one Target's sync is followed by another's, which sees
+	// what the first has written: a preview tells the first.
+	estate := sim.Sample()
+	estate.Peerings = nil
+	e, j := withEstate(t, newEnv(t), estate), &journal{reports: map[string]plan.Report{}}
 	e.o.Every = time.Hour // no sync but for a change
 	e.o.Clouds = map[string]controller.Factory{"aws": func(ctx context.Context, cpa *cloudv1alpha1.CloudProviderAccount, secret []byte) (cloud.Account, error) {
 		keys, err := aws.ParseSecret(secret)

@@ -75,10 +75,14 @@ type outcome struct {
 	*given
 	report plan.Report
 	err    error
+	isHeld bool // something was left as it is for a sibling's sake
 }
 
-// isWaiting says whether there was something to do and another replica is to do it.
-func (o outcome) isWaiting() bool { return o.err == nil && o.report.Written < len(o.report.Changes) }
+// isWaiting says whether there was something to do that is left for later, or for
+// another replica.
+func (o outcome) isWaiting() bool {
+	return o.err == nil && (o.isHeld || o.report.Written < len(o.report.Changes))
+}
 
 // failureOf returns why the policies of a workload may not hold after the try, or nil.
 func (o outcome) failureOf(id string) error {

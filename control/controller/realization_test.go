@@ -43,7 +43,7 @@ func newStory(t *testing.T) *story {
 
 func (s *story) try(report plan.Report, err error) {
 	g, want := s.begin()
-	s.end(want, outcome{g, report, err})
+	s.end(want, outcome{given: g, report: report, err: err})
 }
 
 // expect checks how the policies hold: "a: p+ q- r.", where + is that one does, -

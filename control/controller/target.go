@@ -53,6 +53,8 @@ type target struct {
 	stale    bool      // others may have written since it was read
 	seen     *view     // how far the policies hold; nil when that has changed
 	since    time.Time // when what it lacks was first seen; zero when it lacks nothing, or has never been right
+	anew     bool      // it is being read for that reason
+	pact     pact
 }
 
 // targetState is what a target tells of one policy.
@@ -65,7 +67,7 @@ type targetState struct {
 }
 
 // put gives the target what to enforce, unless it is retired. It returns the
-// policies that this concerns.
+// policies that this concerns. The caller pokes it.
 func (t *target) put(g *given) map[string]struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,8 +75,8 @@ func (t *target) put(g *given) map[string]struct{} {
 		return nil
 	}
 	touched := t.replace(g)
+	t.pact.learn(g.rs)
 	t.want++
-	t.poke()
 	return touched
 }
 
@@ -241,6 +243,7 @@ type syncer struct {
 	office   *leader.Office
 	enforcer func(*target) (cloud.Enforcer, error)
 	mayWrite func(*target) bool
+	siblings func(*target) []*target
 	scrubbed func(*target, error) error // without secrets
 	// changed is told of a target whose state has changed, and of the policies
 	// that may have another status for it.
@@ -307,7 +310,13 @@ func (s *syncer) try(ctx context.Context, t *target, anew bool) (waiting bool, e
 	if want == 0 {
 		return false, nil
 	}
-	report, err := s.sync(ctx, t, g.rs, anew)
+	var siblings []*target
+	if s.mayWrite(t) {
+		siblings = s.siblings(t)
+	}
+	rs := t.look(g.rs, siblings)
+	_, wasFailing := t.standsAs()
+	report, err := s.sync(ctx, t, rs, anew)
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
@@ -317,7 +326,9 @@ func (s *syncer) try(ctx context.Context, t *target, anew bool) (waiting bool, e
 	}
 	notes := t.newNotes(report, err)
 	s.measure(t, want, report, err, anew)
-	was, news, touched := t.end(want, outcome{g, report, err})
+	tellWritten(siblings, report)
+	was, news, touched := t.end(want, outcome{given: g, report: report, err: err, isHeld: len(rs.Pending) > 0})
+	t.tellDone(siblings, wasFailing)
 	s.tell(ctx, t, report, was, err)
 	for _, n := range notes {
 		s.log.LogAttrs(ctx, slog.LevelWarn, "found at target", slog.String("target", t.name), slog.String("object", n.Key), slog.String("what", n.Text))
@@ -325,7 +336,7 @@ func (s *syncer) try(ctx context.Context, t *target, anew bool) (waiting bool, e
 	if news {
 		s.changed(t, touched)
 	}
-	return err == nil && report.Written < len(report.Changes), err
+	return err == nil && (report.Written < len(report.Changes) || len(rs.Pending) > 0), err
 }
 
 // measure tells the Meter of a try, before it is noted.
@@ -365,9 +376,8 @@ func (t *target) distrust() {
 func (t *target) isStale() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	was := t.stale
-	t.stale = false
-	return was
+	t.anew, t.stale = t.stale, false
+	return t.anew
 }
 
 func (t *target) begin() (*given, uint64) {
@@ -403,12 +413,15 @@ func (t *target) end(want uint64, o outcome) (was error, news bool, touched map[
 	defer t.mu.Unlock()
 	touched = union(t.policies(), o.policies)
 	was = t.last.err
+	t.stale, t.anew = t.stale || t.anew && o.err != nil, false
 	t.busy, t.lastTry, t.tried = time.Time{}, time.Now(), want
 	news = was != nil || o.isWaiting() != t.last.isWaiting() || !equalRefusals(t.report.Refusals, o.report.Refusals)
 	switch {
 	case o.err != nil:
 		t.failures++
 		news = was == nil || t.failures == 2 || errText(was) != errText(o.err) || !equalFailures(t.last.report, o.report)
+	case o.isHeld: // what others may still name is left: it is not done
+		t.failures, t.lastGood, t.report, t.pact.done = 0, time.Now(), o.report, want
 	case o.isWaiting(): // seen, and left to the leader
 		news = news || t.have == want
 		if t.have == want {
@@ -417,7 +430,10 @@ func (t *target) end(want uint64, o outcome) (was error, news bool, touched map[
 		t.failures, t.report = 0, o.report
 	default:
 		news = news || t.have != want
-		t.have, t.good, t.failures, t.lastGood, t.report = want, o, 0, time.Now(), o.report
+		t.have, t.good, t.failures, t.lastGood, t.report, t.pact.done = want, o, 0, time.Now(), o.report, want
+		if want == t.want {
+			t.pact.forget(o.rs)
+		}
 	}
 	t.last = o
 	if news {

@@ -103,6 +103,7 @@ func (c *Controller) updateWorld() {
 		changed[name] = true
 	}
 	c.stats.WorldUpdates.Add(1)
+	var given []*target
 	for _, name := range slices.Sorted(maps.Keys(targets)) {
 		t := targets[name]
 		isOpen, isHeld := t.isOpen()
@@ -121,10 +122,15 @@ func (c *Controller) updateWorld() {
 			give = t.hold
 		case isOpen && !changed[name]:
 			give = t.restate
+		default:
+			given = append(given, t)
 		}
 		for id := range give(g) {
 			c.policyQueue.add(id)
 		}
+	}
+	for _, t := range given { // each then knows which of the others have something new
+		t.poke()
 	}
 	w.current.Store(&moment{next, source.Workloads, imports})
 	policy.Diff(before.Policies, next.Policies, func(id string, _, _ **policy.Policy) { c.policyQueue.add(id) })
