@@ -8,6 +8,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +23,8 @@ import (
 
 // Options are those of each adapter. The zero value is ready to use.
 type Options struct {
+	// AWS.Proxy, when it is nil, is what the environment says, but never for a loopback
+	// address or where machines are told of themselves.
 	AWS aws.Options
 	// Prefix begins the names of what is made in clouds; "isobar" when empty.
 	Prefix string
@@ -32,6 +37,9 @@ type Options struct {
 // cloud is marked with the cluster's ID and the account object's name: two account
 // objects may be of one AWS account, and must not take each other's groups for their own.
 func Factories(cluster string, o Options) map[string]controller.Factory {
+	if o.AWS.Proxy == nil {
+		o.AWS.Proxy = beyond(http.ProxyFromEnvironment)
+	}
 	if o.AWS.Limits == nil {
 		o.AWS.Limits = &aws.Limits{}
 	}
@@ -99,4 +107,19 @@ func awsQuotas(q *cloudv1alpha1.AWSQuotas) aws.Quotas {
 func owner(cluster, namespace, name string) string {
 	sum := sha256.Sum256([]byte(namespace + "/" + name))
 	return cluster + "." + hex.EncodeToString(sum[:8])
+}
+
+// awsLocal is where EC2 tells machines and Pods of themselves by IPv6.
+var awsLocal = netip.MustParsePrefix("fd00:ec2::/32")
+
+// beyond chooses a proxy for what is not next to us: what a proxy would tell of
+// itself in the place of a machine's credentials is another machine's.
+func beyond(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+	return func(r *http.Request) (*url.URL, error) {
+		a, err := netip.ParseAddr(r.URL.Hostname())
+		if err == nil && (a.IsLoopback() || a.IsLinkLocalUnicast() || awsLocal.Contains(a)) {
+			return nil, nil
+		}
+		return proxy(r)
+	}
 }
