@@ -1,0 +1,22 @@
+{{- define "isobar.labels" -}}
+app.kubernetes.io/name: isobar
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+{{- define "isobar.selector" -}}
+app.kubernetes.io/name: isobar
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: controller
+{{- end }}
+{{- /* What of the configuration counts at a start alone. */ -}}
+{{- define "isobar.config" -}}
+cloudResourcePrefix: {{ .Values.cloudResourcePrefix | quote }}
+cloudSyncInterval: {{ .Values.cloudSyncInterval }}
+cloudSecurityGroupVisibility: {{ .Values.cloudSecurityGroupVisibility }}
+service:
+  name: {{ .Values.services.api }}
+webhookService:
+  name: {{ .Values.services.webhook }}
+logFormat: {{ .Values.logFormat }}
+{{- end }}
