@@ -19,6 +19,7 @@ import (
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
 )
 
 type statusFlags struct {
@@ -30,10 +31,11 @@ func statusCommand() *cobra.Command {
 	var f statusFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show accounts, selectors, and the policies that the clouds do not enforce, and why",
+		Short: "Show accounts, selectors, targets, and the policies that the clouds do not enforce, and why",
 		Long: `Status reads what a cluster's Isobar has written of itself: which cloud accounts it reaches, which
-VMs its selectors import, and which Antrea policies are not enforced as written. -o wide lists the
-policies that are, too. Without -n it looks at all namespaces.`,
+VMs its selectors import, and which Antrea policies are not enforced as written. Without -n it looks at
+all namespaces, and asks the controller how each target fares, which is a network of an account in a
+region. -o wide lists the policies that are enforced, too, and the quotas that targets use.`,
 		Example: `  isobar status
   isobar status -n shop -o wide
   isobar status -o json`,
@@ -74,7 +76,10 @@ func (f *statusFlags) run(ctx context.Context, out io.Writer) error {
 type clusterStatus struct {
 	Accounts  []objectStatus `json:"accounts"`
 	Selectors []objectStatus `json:"selectors"`
-	Policies  []policyState  `json:"policies"`
+	// Targets are what the controller tells of them; TargetsError is why it cannot be asked.
+	Targets      []isobarv1alpha1.TargetStatus `json:"targets,omitempty"`
+	TargetsError string                        `json:"targetsError,omitempty"`
+	Policies     []policyState                 `json:"policies"`
 }
 
 // objectStatus is how an account or a selector fares.
@@ -113,6 +118,13 @@ func readStatus(ctx context.Context, client dynamic.Interface, namespace string)
 		list(ctx, client, antrea.WithResource("networkpolicies"), namespace, &policies))
 	if namespace == "" {
 		err = errors.Join(err, list(ctx, client, antrea.WithResource("clusternetworkpolicies"), "", &clusterPolicies))
+		var targets []isobarv1alpha1.Target
+		if err := list(ctx, client, isobarv1alpha1.GroupVersion.WithResource(isobarv1alpha1.ResourceTargets), "", &targets); err != nil {
+			s.TargetsError = err.Error() // the controller may be away, and the rest is true without it
+		}
+		for _, t := range targets {
+			s.Targets = append(s.Targets, t.Status)
+		}
 	}
 	for _, a := range accounts {
 		s.Accounts = append(s.Accounts, stateOf(a.ObjectMeta, a.Status.Error, a.Status.ObservedGeneration, a.Status.Conditions))
@@ -135,7 +147,7 @@ func list[T any](ctx context.Context, client dynamic.Interface, r schema.GroupVe
 	for {
 		page, err := client.Resource(r).Namespace(namespace).List(ctx, o)
 		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("the API server has no %s: Isobar is not installed there", r.GroupResource())
+			return fmt.Errorf("the API server has no %s: Isobar is not there", r.GroupResource())
 		}
 		if err != nil {
 			return fmt.Errorf("list %s: %w", r.GroupResource(), err)
@@ -209,8 +221,49 @@ func (s clusterStatus) print(out io.Writer, wide bool) error {
 			return err
 		}
 	}
+	if err := s.printTargets(&text, wide); err != nil {
+		return err
+	}
+	if err := s.printPolicies(&text, wide); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) { // cells may be empty
+		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s clusterStatus) printTargets(text *bytes.Buffer, wide bool) error {
+	if s.TargetsError != "" {
+		fmt.Fprintf(text, "Targets: not known: %s\n", s.TargetsError)
+		return nil
+	}
+	if len(s.Targets) == 0 {
+		return nil
+	}
+	fmt.Fprintf(text, "Targets: %d\n", len(s.Targets))
+	w := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
+	for _, t := range s.Targets {
+		refused := ""
+		if t.Refusals > 0 {
+			refused = fmt.Sprintf(", %d refused", t.Refusals)
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s%s\t%s\n", t.Target, t.State, count(int(t.Objects), "object"), refused, t.Error)
+		for _, u := range t.Usage {
+			if wide {
+				fmt.Fprintf(w, "    %s: %d of %d %s\n", u.Quota, u.Used, u.Limit, u.Of)
+			}
+		}
+	}
+	return w.Flush()
+}
+
+func (s clusterStatus) printPolicies(text *bytes.Buffer, wide bool) error {
 	count := map[string]int{}
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	var rows bytes.Buffer
+	w := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', 0)
 	for _, p := range s.Policies {
 		count[p.Phase]++
 		if !wide && (p.Phase == "" || p.Phase == string(antreav1beta1.PolicyRealized)) {
@@ -233,18 +286,14 @@ func (s clusterStatus) print(out io.Writer, wide bool) error {
 		phases = append(phases, fmt.Sprintf("%d %s", n, strings.ToLower(phase)))
 	}
 	slices.Sort(phases)
-	fmt.Fprintf(&text, "Policies: %d", len(s.Policies))
+	fmt.Fprintf(text, "Policies: %d", len(s.Policies))
 	if len(phases) > 0 {
-		fmt.Fprintf(&text, " (%s)", strings.Join(phases, ", "))
+		fmt.Fprintf(text, " (%s)", strings.Join(phases, ", "))
 	}
-	fmt.Fprintln(&text)
+	fmt.Fprintln(text)
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	for line := range strings.Lines(text.String()) { // cells may be empty
-		if _, err := fmt.Fprintln(out, strings.TrimRight(line, " \n")); err != nil {
-			return err
-		}
-	}
+	text.Write(rows.Bytes())
 	return nil
 }

@@ -159,7 +159,8 @@ func newScheme() (*runtime.Scheme, serializer.CodecFactory, error) {
 	if err := errors.Join(runtimev1alpha1.AddToScheme(s), isobarv1alpha1.AddToScheme(s)); err != nil {
 		return nil, serializer.CodecFactory{}, err
 	}
-	s.AddKnownTypes(schema.GroupVersion{Group: isobarv1alpha1.GroupVersion.Group, Version: runtime.APIVersionInternal}, &isobarv1alpha1.Plan{})
+	s.AddKnownTypes(schema.GroupVersion{Group: isobarv1alpha1.GroupVersion.Group, Version: runtime.APIVersionInternal},
+		&isobarv1alpha1.Plan{}, &isobarv1alpha1.Target{}, &isobarv1alpha1.TargetList{})
 	internal := schema.GroupVersion{Group: runtimev1alpha1.GroupVersion.Group, Version: runtime.APIVersionInternal}
 	s.AddKnownTypes(internal,
 		&runtimev1alpha1.VirtualMachine{}, &runtimev1alpha1.VirtualMachineList{},

@@ -22,6 +22,8 @@ const planTimeout = 20 * time.Second
 // goroutines.
 type Planner interface {
 	Plan(ctx context.Context, spec isobarv1alpha1.PlanSpec) (isobarv1alpha1.PlanStatus, error)
+	// TargetStatuses returns how each Target fares.
+	TargetStatuses() []isobarv1alpha1.TargetStatus
 }
 
 // planResource answers Plans. They are of the cluster, and who may create one learns

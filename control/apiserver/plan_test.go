@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -34,6 +35,14 @@ func (planner) Plan(_ context.Context, spec isobarv1alpha1.PlanSpec) (out isobar
 	}
 	out.Targets = append(out.Targets, t)
 	return out, nil
+}
+
+func (planner) TargetStatuses() []isobarv1alpha1.TargetStatus {
+	now := metav1.Now()
+	return []isobarv1alpha1.TargetStatus{
+		{Target: "aws/ns/acct/us-east-1/vpc-2", State: isobarv1alpha1.TargetFailed, Error: "no"},
+		{Target: "aws/ns/acct/us-east-1/vpc-1", State: isobarv1alpha1.TargetSynced, LastSync: &now, Objects: 3},
+	}
 }
 
 // A Plan is answered to who may create one, and to nobody else.
@@ -75,6 +84,23 @@ func TestPlans(t *testing.T) {
 	}
 	if _, err := ask(s.env.Config(), isobarv1alpha1.PlanSpec{Delete: make([]isobarv1alpha1.PlanObject, isobarv1alpha1.MaxPlanObjects+1)}); !apierrors.IsBadRequest(err) {
 		t.Errorf("too many objects give %v, want a bad request", err)
+	}
+
+	targets := s.client.Resource(isobarv1alpha1.GroupVersion.WithResource("targets"))
+	if got, want := names(t, targets, metav1.ListOptions{}), "aws.ns.acct.us-east-1.vpc-1 aws.ns.acct.us-east-1.vpc-2"; got != want {
+		t.Errorf("targets are %s, want %s", got, want)
+	}
+	if _, err := targets.List(t.Context(), metav1.ListOptions{LabelSelector: "a=b"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("targets by label: %v, want a bad request", err)
+	}
+	if o, err := targets.Get(t.Context(), "aws.ns.acct.us-east-1.vpc-2", metav1.GetOptions{}); err != nil || !strings.Contains(fmt.Sprint(o.Object), "Failed") {
+		t.Errorf("a target is %v, %v", o, err)
+	}
+	if _, err := targets.Get(t.Context(), "other", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("another target: %v, want not found", err)
+	}
+	if got := table(t, s.env.Config(), "/apis/isobar.dev/v1alpha1/targets"); !strings.Contains(got, "LAST-SYNC") || !strings.Contains(got, "vpc-1") {
+		t.Errorf("the table is %s", got)
 	}
 
 	user := rest.CopyConfig(s.env.Config())

@@ -47,7 +47,7 @@ type Options struct {
 	// Hosts are the DNS names and addresses that the API server dials: of a Target
 	// that is "service.namespace.svc". None means DefaultTarget's.
 	Hosts []string
-	// Planner answers Plans; nil means that they are not served.
+	// Planner answers Plans, and tells of Targets; nil means that they are not served.
 	Planner Planner
 }
 
@@ -200,7 +200,9 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 		return server, nil
 	}
 	group = genericapiserver.NewDefaultAPIGroupInfo(isobarv1alpha1.GroupVersion.Group, scheme, runtime.NewParameterCodec(scheme), codecs)
-	group.VersionedResourcesStorageMap[isobarv1alpha1.GroupVersion.Version] = map[string]rest.Storage{isobarv1alpha1.ResourcePlans: planResource{s.planner}}
+	group.VersionedResourcesStorageMap[isobarv1alpha1.GroupVersion.Version] = map[string]rest.Storage{
+		isobarv1alpha1.ResourcePlans: planResource{s.planner}, isobarv1alpha1.ResourceTargets: targetResource{s.planner},
+	}
 	if err := server.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", isobarv1alpha1.GroupVersion, err)
 	}

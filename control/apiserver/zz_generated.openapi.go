@@ -22,7 +22,11 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"isobar.dev/api/isobar/v1alpha1.PlanStatus":                  schema_isobardev_api_isobar_v1alpha1_PlanStatus(ref),
 		"isobar.dev/api/isobar/v1alpha1.PlanTotals":                  schema_isobardev_api_isobar_v1alpha1_PlanTotals(ref),
 		"isobar.dev/api/isobar/v1alpha1.PlanUsage":                   schema_isobardev_api_isobar_v1alpha1_PlanUsage(ref),
+		"isobar.dev/api/isobar/v1alpha1.Target":                      schema_isobardev_api_isobar_v1alpha1_Target(ref),
+		"isobar.dev/api/isobar/v1alpha1.TargetList":                  schema_isobardev_api_isobar_v1alpha1_TargetList(ref),
 		"isobar.dev/api/isobar/v1alpha1.TargetPlan":                  schema_isobardev_api_isobar_v1alpha1_TargetPlan(ref),
+		"isobar.dev/api/isobar/v1alpha1.TargetStatus":                schema_isobardev_api_isobar_v1alpha1_TargetStatus(ref),
+		"isobar.dev/api/isobar/v1alpha1.TargetUsage":                 schema_isobardev_api_isobar_v1alpha1_TargetUsage(ref),
 		"isobar.dev/api/runtime/v1alpha1.IPAddress":                  schema_isobardev_api_runtime_v1alpha1_IPAddress(ref),
 		"isobar.dev/api/runtime/v1alpha1.NetworkInterface":           schema_isobardev_api_runtime_v1alpha1_NetworkInterface(ref),
 		"isobar.dev/api/runtime/v1alpha1.NetworkPolicyStatus":        schema_isobardev_api_runtime_v1alpha1_NetworkPolicyStatus(ref),
@@ -578,6 +582,96 @@ func schema_isobardev_api_isobar_v1alpha1_PlanUsage(ref common.ReferenceCallback
 	}
 }
 
+func schema_isobardev_api_isobar_v1alpha1_Target(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Target is one place that enforces, such as a VPC, and how it fares. It can only be read. Its name is that of the place with dots for slashes.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is how it fares.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("isobar.dev/api/isobar/v1alpha1.TargetStatus"),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/isobar/v1alpha1.TargetStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_TargetList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TargetList is a list of Targets.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Type: []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("isobar.dev/api/isobar/v1alpha1.Target"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/isobar/v1alpha1.Target", "k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"},
+	}
+}
+
 func schema_isobardev_api_isobar_v1alpha1_TargetPlan(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -667,6 +761,130 @@ func schema_isobardev_api_isobar_v1alpha1_TargetPlan(ref common.ReferenceCallbac
 		},
 		Dependencies: []string{
 			"isobar.dev/api/isobar/v1alpha1.PlanChange", "isobar.dev/api/isobar/v1alpha1.PlanRefusal", "isobar.dev/api/isobar/v1alpha1.PlanUsage"},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_TargetStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TargetStatus is how a target fares, as the replica that answers sees it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"target": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Target is its name: provider/namespace/account/region/network.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"state": {
+						SchemaProps: spec.SchemaProps{
+							Description: "State is Held, Pending, Failed or Synced.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"error": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Error is how the last try ended; empty after a success.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"lastSync": {
+						SchemaProps: spec.SchemaProps{
+							Description: "LastSync is when it was found or made to be as it should for the last time.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"objects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Objects counts what it has of ours: groups and attachments.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"refusals": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Refusals counts what it does not enforce exactly.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"usage": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Usage is what it uses of its quotas.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("isobar.dev/api/isobar/v1alpha1.TargetUsage"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"target", "state", "objects", "refusals"},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/isobar/v1alpha1.TargetUsage", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_TargetUsage(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TargetUsage is how much of a quota a target uses.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"quota": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Quota in the words of the cloud.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"of": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Of is the fullest of the things that the quota counts for.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"used": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Used of the quota.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"limit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Limit of the quota.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+				Required: []string{"quota", "used", "limit"},
+			},
+		},
 	}
 }
 

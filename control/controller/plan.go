@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/plan"
@@ -103,4 +105,31 @@ func usedBefore(t TargetPreview, quota string) int {
 		}
 	}
 	return 0
+}
+
+// TargetStatuses returns what [Controller.Targets] does, as the API has it.
+func (c *Controller) TargetStatuses() []isobarv1alpha1.TargetStatus {
+	var out []isobarv1alpha1.TargetStatus
+	for _, t := range c.Targets() {
+		s := isobarv1alpha1.TargetStatus{
+			Target: t.Name, State: isobarv1alpha1.TargetPending, Error: t.Err,
+			Objects: int32(t.Report.Objects), Refusals: int32(len(t.Report.Refusals)),
+		}
+		switch {
+		case t.Held:
+			s.State = isobarv1alpha1.TargetHeld
+		case t.Err != "":
+			s.State = isobarv1alpha1.TargetFailed
+		case t.Synced:
+			s.State = isobarv1alpha1.TargetSynced
+		}
+		if !t.LastGood.IsZero() {
+			s.LastSync = &metav1.Time{Time: t.LastGood}
+		}
+		for _, u := range t.Report.Usage {
+			s.Usage = append(s.Usage, isobarv1alpha1.TargetUsage{Quota: u.Quota, Of: u.Of, Used: int32(u.Used), Limit: int32(u.Limit)})
+		}
+		out = append(out, s)
+	}
+	return out
 }

@@ -1,5 +1,4 @@
-// Package v1alpha1 holds isobar.dev/v1alpha1: questions that only a running Isobar
-// can answer.
+// Package v1alpha1 holds isobar.dev/v1alpha1: what only a running Isobar can answer.
 //
 // These kinds are served by an aggregated API server and kept nowhere; there is no
 // CRD.

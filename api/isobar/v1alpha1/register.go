@@ -9,12 +9,15 @@ import (
 // GroupVersion is the API group and version of this package's kinds.
 var GroupVersion = schema.GroupVersion{Group: "isobar.dev", Version: "v1alpha1"}
 
-// ResourcePlans is the resource of Plan.
-const ResourcePlans = "plans"
+// The resources of Plan and Target.
+const (
+	ResourcePlans   = "plans"
+	ResourceTargets = "targets"
+)
 
 // AddToScheme registers this package's kinds.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &Plan{})
+	s.AddKnownTypes(GroupVersion, &Plan{}, &Target{}, &TargetList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
