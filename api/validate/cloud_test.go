@@ -119,6 +119,31 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
+func TestServiceSelectors(t *testing.T) {
+	w := cloudWorld(t)
+	for _, tt := range []struct{ account, entries, want string }{
+		{"aws", `[{kind: Database, vpcMatch: {matchID: vpc-1}}, {kind: LoadBalancer, vpcMatch: {matchName: prod}, serviceMatch: [{matchName: a}]}]`, ""},
+		{"aws", `[{kind: Database, vpcMatch: {}}]`, ""}, // a warning
+		{"aws", `[{kind: LoadBalancer, tags: {Role: edge}, isolation: None}]`, ""},
+		{"aws", `[{vpcMatch: {}}]`, "serviceSelector[0].kind"},
+		{"aws", `[{kind: Cache, vpcMatch: {}}]`, "serviceSelector[0].kind"},
+		{"aws", `[{kind: Database}]`, "serviceSelector[0]"},
+		{"aws", `[{kind: Database, vpcMatch: {matchID: a, matchName: b}}]`, "serviceSelector[0].vpcMatch"},
+		{"aws", `[{kind: Database, serviceMatch: [{matchID: a}, {matchID: a, matchName: b}]}]`, "serviceSelector[0].serviceMatch[1]"},
+		{"aws", `[{kind: Database, tags: {"": x}}]`, "serviceSelector[0].tags[]"},
+		{"aws", `[{kind: Database, vpcMatch: {}, isolation: Some}]`, "serviceSelector[0].isolation"},
+		{"azure", `[{kind: Database, vpcMatch: {matchID: a}}]`, "serviceSelector[0]"},
+	} {
+		s := read(t, "{apiVersion: crd.cloud.antrea.io/v1alpha1, kind: CloudEntitySelector, spec: {accountName: "+tt.account+", accountNamespace: ns, serviceSelector: "+tt.entries+"}}")
+		want := tt.want
+		if want != "" {
+			want = "spec." + want
+		}
+		errs, _ := validate.Validate(validate.Request{Operation: validate.Create, Object: s}, w)
+		check(t, tt.account+" "+tt.entries, errs, want)
+	}
+}
+
 func TestSelectorKeepsItsAccount(t *testing.T) {
 	w := cloudWorld(t)
 	of := func(name, namespace string) runtime.Object {

@@ -32,6 +32,11 @@ func shop() policy.Snapshot {
 	return s
 }
 
+// balanced is s with a load balancer in place of a machine that shop has.
+func balanced(s policy.Snapshot) policy.Snapshot {
+	return asService(s, "ee/shop/vm-4", "lb/app/shop/0000000000000040")
+}
+
 func app(names ...string) policy.Set {
 	var set policy.Set
 	for _, n := range names {
@@ -131,7 +136,7 @@ func rulesetOf(t testing.TB, s policy.Snapshot) policy.Ruleset {
 func verdicts(t testing.TB, states map[string]policy.Snapshot) map[string][]sides {
 	out := map[string][]sides{}
 	for name, s := range states {
-		e := serve(t, estate(shop(), sim.Quotas{}), sim.Options{NoThrottle: true})
+		e := serve(t, estate(otherPolicies(s, policy.Snapshot{}), sim.Quotas{}), sim.Options{NoThrottle: true})
 		e.sync(t, e.account(t, aws.Options{}), s)
 		out[name] = e.passes()
 	}
@@ -153,6 +158,9 @@ func (e *ec2) passes() []sides {
 
 func TestDriver(t *testing.T) {
 	states := shopStates()
+	for name, s := range states {
+		states[name] = balanced(s)
+	}
 	var named []plantest.State
 	for _, name := range []string{"nothing", "three", "edited", "mesh", "deny", "few", "db"} {
 		named = append(named, plantest.State{Name: name, Ruleset: rulesetOf(t, states[name])})
@@ -173,7 +181,7 @@ func TestDriver(t *testing.T) {
 const writesOnly = "??[^s]*"
 
 func place(t testing.TB, states map[string]policy.Snapshot, want map[string][]sides, lost bool) plantest.Place[aws.Object] {
-	e := serve(t, estate(shop(), sim.Quotas{}), sim.Options{NoThrottle: true})
+	e := serve(t, estate(balanced(shop()), sim.Quotas{}), sim.Options{NoThrottle: true})
 	var accounts []*aws.Account
 	var faults []string
 	fault := func(f sim.Fault) {

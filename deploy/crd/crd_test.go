@@ -165,6 +165,9 @@ func TestSchemas(t *testing.T) {
 		{"other account", ces, `{spec: {accountName: a2, accountNamespace: b, vmSelector: []}}`, `{spec: {accountName: a, accountNamespace: b, vmSelector: []}}`, "spec.accountName"},
 		{"other account namespace", ces, `{spec: {accountName: a, accountNamespace: b2, vmSelector: []}}`, `{spec: {accountName: a, accountNamespace: b, vmSelector: []}}`, "spec.accountNamespace"},
 		{"upgrade from no account", ces, `{spec: {accountName: a, accountNamespace: b, vmSelector: []}}`, `{spec: {accountName: "", accountNamespace: "", vmSelector: []}}`, ""},
+		{"services alone", ces, `{spec: {accountName: a, accountNamespace: b, serviceSelector: [{kind: Database, serviceMatch: [{matchName: orders}], tags: {a: b}}]}}`, "", ""},
+		{"neither VMs nor services", ces, `{spec: {accountName: a, accountNamespace: b}}`, "", "vmSelector or serviceSelector"},
+		{"unknown kind of service", ces, `{spec: {accountName: a, accountNamespace: b, serviceSelector: [{kind: Cache}]}}`, "", "kind"},
 		{"unknown isolation", ces, `{spec: {accountName: a, accountNamespace: b, vmSelector: [{isolation: Some}]}}`, "", "isolation"},
 
 		{"whole cluster policy", cnp, `{metadata: {name: x}, spec: {tier: Admin, priority: 0, subject: {namespaces: {}}, egress: [{action: Accept, to: [{domainNames: ["*.example.com"]}, {networks: ["fd00::/64"]}], protocols: [{tcp: {destinationPort: {range: {start: 1, end: 65535}}}}]}]}}`, "", ""},
