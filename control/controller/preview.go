@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"isobar.dev/compile"
 	"isobar.dev/plan"
@@ -21,9 +21,25 @@ var ErrNotRead = errors.New("not all that policies speak of has been read yet")
 
 // PreviewOptions configure a preview. The zero value is ready to use.
 type PreviewOptions struct {
-	// KnownOnly never asks a cloud: a Target of which it is not known what it has
-	// gets an error instead.
-	KnownOnly bool
+	// Quick asks no cloud, and hardly waits for others: a Target of which it is not
+	// known what it has, or to which a sync writes just now, gets an error instead.
+	Quick bool
+}
+
+const (
+	// quickWait is how long a quick preview waits for its turn.
+	quickWait = 200 * time.Millisecond
+	// previewsAtOnce bounds the Targets that are previewed at once; those that wait
+	// for a sync count too.
+	previewsAtOnce = 16
+)
+
+// patience returns the context in which to wait for a turn.
+func (o PreviewOptions) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !o.Quick {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, quickWait)
 }
 
 // Preview is what writes would do, if they were made.
@@ -65,12 +81,14 @@ func (c *Controller) Preview(ctx context.Context, writes []kube.Write, o Preview
 
 	next, notices := c.preview.lay(m, writes)
 	out := Preview{Notices: notices}
-	rulesets, err := c.preview.rulesets(ctx, m.Snapshot, next, func(name string) bool { return targets[name] != nil })
+	wait, cancel := o.patience(ctx)
+	rulesets, err := c.preview.rulesets(wait, m.Snapshot, next, func(name string) bool { return targets[name] != nil })
+	cancel()
 	if err != nil {
 		return out, err
 	}
 	out.Targets = make([]TargetPreview, len(rulesets))
-	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	slots := make(chan struct{}, previewsAtOnce)
 	var all sync.WaitGroup
 	for i, rs := range rulesets {
 		all.Go(func() {
@@ -89,11 +107,13 @@ func (c *Controller) previewTarget(ctx context.Context, t *target, rs policy.Rul
 	lastErr, isHeld, isKnown, isRetired := t.last.err, t.want == 0, t.have > 0 && t.last.err == nil, t.retired
 	t.mu.Unlock()
 	switch {
+	case ctx.Err() != nil:
+		out.Err = context.Cause(ctx)
 	case isRetired:
 		out.Err = errors.New("its account goes, and what is enforced there with it")
 	case isHeld:
 		out.Err = errors.New("nothing is written there yet, because not all that concerns it has been read")
-	case o.KnownOnly && !isKnown:
+	case o.Quick && !isKnown:
 		out.Err = cmp.Or(lastErr, errors.New("it has not been read yet"))
 	}
 	if out.Err != nil {
@@ -101,7 +121,9 @@ func (c *Controller) previewTarget(ctx context.Context, t *target, rs policy.Rul
 	}
 	e, err := c.enforcer(t)
 	if err == nil {
-		if out.Report, err = e.Preview(ctx, rs); err != nil {
+		wait, cancel := o.patience(ctx) // a cloud that is known is not asked
+		defer cancel()
+		if out.Report, err = e.Preview(wait, rs); err != nil {
 			err = c.scrubbed(t, err)
 		}
 	}

@@ -255,7 +255,7 @@ func TestPreviewEqualsSync(t *testing.T) {
 	for seed := range policytest.Seeds(t, 40) {
 		s := e.randomStep(policytest.Rand(seed))
 		calls := len(e.sim.Calls().Writes)
-		p, err := e.running.Preview(t.Context(), []kube.Write{s.write}, controller.PreviewOptions{KnownOnly: true})
+		p, err := e.running.Preview(t.Context(), []kube.Write{s.write}, controller.PreviewOptions{Quick: true})
 		if err != nil || p.Notices[0] != nil {
 			t.Fatalf("seed %d: %s: Preview = %v, %v", seed, s.what, p.Notices, err)
 		}

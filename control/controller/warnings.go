@@ -53,7 +53,7 @@ func (c *Controller) Warnings(ctx context.Context, manifest []byte) []string {
 		return nil
 	}
 	defer func() { c.pace.ended(began, time.Now()) }()
-	p, err := c.Preview(ctx, []kube.Write{{Manifest: manifest}}, PreviewOptions{KnownOnly: true})
+	p, err := c.Preview(ctx, []kube.Write{{Manifest: manifest}}, PreviewOptions{Quick: true})
 	if err != nil || len(p.Targets) == 0 {
 		return nil
 	}
