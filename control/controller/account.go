@@ -44,6 +44,11 @@ type account struct {
 	leaving         map[string]*region   // those that the object no longer names, until what was done there is undone
 	version         uint64               // counts what the assignment is made of
 	imports         map[string]*imported // by workload ID
+	byVM            map[vmKey]*imported  // the same
+	cloud           string               // as cloudOf has it; empty until the object was looked at
+	created         time.Time
+	retiring        bool                            // the object is being deleted
+	enforcer        map[string]types.NamespacedName // by networkKey, where it is another account
 	assigned        assignment
 	assignedVersion uint64 // the version that it is made of
 	settled         bool   // since the start, all of it has been tried once
@@ -69,6 +74,7 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 		c.accountQueue.add(key)
 		return nil
 	}
+	a.setOrigin(cpa)
 	if cpa.DeletionTimestamp != nil {
 		a.deleting = true
 		if !c.leads() {
@@ -371,7 +377,12 @@ func (c *Controller) pollEvery(cpa *cloudv1alpha1.CloudProviderAccount) time.Dur
 
 // assignVMs brings the imports up to date with what the regions have told.
 func (c *Controller) assignVMs(ctx context.Context, a *account) {
+	enforcer := c.enforcers(a)
 	a.mu.Lock()
+	if !maps.Equal(a.enforcer, enforcer) {
+		a.enforcer = enforcer
+		a.version++
+	}
 	views := map[string]regionView{}
 	for name, r := range a.regions {
 		views[name] = r.view
@@ -380,8 +391,12 @@ func (c *Controller) assignVMs(ctx context.Context, a *account) {
 	stale := a.version != a.assignedVersion
 	before := a.imports
 	if stale {
-		a.assigned = assign(before, a.key, a.provider, views, a.selectors)
+		a.assigned = assign(before, origin{a.key, a.provider, a.cloud, enforcer}, views, a.selectors)
 		a.imports, a.assignedVersion = a.assigned.vms, a.version
+		a.byVM = map[vmKey]*imported{}
+		for _, i := range a.imports {
+			a.byVM[i.vmKey()] = i
+		}
 	}
 	now := a.imports
 	a.mu.Unlock()
@@ -390,8 +405,11 @@ func (c *Controller) assignVMs(ctx context.Context, a *account) {
 		for id := range c.publish(a.key, before, now) {
 			c.entityQueue.add(entityKey(id))
 		}
+		c.addSharers(a)
 	}
-	c.setTargets(ctx, a, views, func(v regionView, n cloud.Network) bool { return !unreadable && v.knows(n, matches) })
+	c.setTargets(ctx, a, views, func(v regionView, n cloud.Network) bool {
+		return !unreadable && v.knows(n, matches) && c.othersKnow(a, n.Region, n)
+	})
 	if stale {
 		c.addEntitiesOf(a.key)
 		c.addSelectorsOf(a.key)
@@ -399,8 +417,9 @@ func (c *Controller) assignVMs(ctx context.Context, a *account) {
 	}
 }
 
-// publish changes the imports of all accounts by those of one. Where two accounts import
-// a VM of one name into one namespace, the first by name has it.
+// publish changes the imports of all accounts by those of one. Of what several accounts
+// import one VM as, one counts. Where two import VMs of one name into one namespace, the
+// first by name has it.
 func (c *Controller) publish(key types.NamespacedName, before, now map[string]*imported) map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -416,6 +435,9 @@ func (c *Controller) publish(key types.NamespacedName, before, now map[string]*i
 		}
 	}
 	others := slices.SortedFunc(maps.Keys(c.accounts), compareKeys)
+	if len(others) > 1 {
+		c.alsoChanged(key, changed, before, now)
+	}
 	for id := range changed {
 		var winner *imported
 		for _, k := range others {
@@ -423,7 +445,7 @@ func (c *Controller) publish(key types.NamespacedName, before, now map[string]*i
 			if k != key {
 				claim = c.accounts[k].claim(id)
 			}
-			if claim != nil {
+			if claim != nil && c.winner(claim) == claim {
 				winner = claim
 				break
 			}
@@ -435,6 +457,22 @@ func (c *Controller) publish(key types.NamespacedName, before, now map[string]*i
 		}
 	}
 	return changed
+}
+
+// alsoChanged adds what other accounts import the changed VMs as, which may count now, or
+// no longer. The caller holds c.mu.
+func (c *Controller) alsoChanged(key types.NamespacedName, changed map[string]bool, before, now map[string]*imported) {
+	for id := range maps.Clone(changed) {
+		for _, i := range []*imported{before[id], now[id]} {
+			if i == nil {
+				continue
+			}
+			for _, other := range c.claims(key, i.vmKey()) {
+				changed[other.workloadID()] = true
+				c.selectorQueue.add(other.selector)
+			}
+		}
+	}
 }
 
 func (a *account) claim(id string) *imported {
@@ -470,12 +508,13 @@ func (c *Controller) forgetAccount(ctx context.Context, key types.NamespacedName
 			r.stop()
 		}
 		before := a.imports
-		a.imports = nil
+		a.imports, a.byVM, a.gone = nil, nil, true
 		a.mu.Unlock()
 		for id := range c.publish(key, before, nil) {
 			c.entityQueue.add(entityKey(id))
 		}
 		c.dropTargets(key, nil)
+		c.addSharers(a)
 	}
 	c.addEntitiesOf(key)
 	c.addSelectorsOf(key)

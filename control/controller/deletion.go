@@ -158,7 +158,7 @@ func (c *Controller) dropImports(a *account) {
 		delete(a.leaving, name)
 	}
 	before := a.imports
-	a.imports, a.assigned = nil, assignment{}
+	a.imports, a.byVM, a.assigned = nil, nil, assignment{}
 	a.version++
 	a.gone = true
 	a.mu.Unlock()
@@ -166,6 +166,7 @@ func (c *Controller) dropImports(a *account) {
 		c.entityQueue.add(entityKey(id))
 	}
 	c.addEntitiesOf(a.key)
+	c.addSharers(a)
 	c.pokeWorld()
 }
 

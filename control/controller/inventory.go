@@ -45,6 +45,10 @@ type imported struct {
 	vm        cloud.VM
 	agented   bool
 	isolation policy.Isolation
+
+	cloud    string               // as cloudOf has it
+	enforcer types.NamespacedName // the account that enforces in its network; none is its own
+	created  time.Time            // its selector
 }
 
 func (i *imported) key() types.NamespacedName {
@@ -74,7 +78,7 @@ func workloadID(key types.NamespacedName) string {
 }
 
 func (i *imported) target() string {
-	return targetName(i.provider, i.account, i.vm.Region, i.vm.NetworkID)
+	return targetName(i.provider, cmp.Or(i.enforcer, i.account), i.vm.Region, i.vm.NetworkID)
 }
 
 // targetName is "provider/namespace/name/region/network".
@@ -295,7 +299,7 @@ type assignment struct {
 
 // assign gives each VM to the oldest selector that picks it. What has not
 // changed since before is the same pointer.
-func assign(before map[string]*imported, account types.NamespacedName, provider string, regions map[string]regionView, selectors []selector) assignment {
+func assign(before map[string]*imported, from origin, regions map[string]regionView, selectors []selector) assignment {
 	selectors = slices.Clone(selectors)
 	slices.SortFunc(selectors, selector.compare)
 	out := assignment{map[string]*imported{}, map[types.NamespacedName][]overlap{}, map[types.NamespacedName]int{},
@@ -303,13 +307,13 @@ func assign(before map[string]*imported, account types.NamespacedName, provider 
 	for _, region := range slices.Sorted(maps.Keys(regions)) {
 		view := regions[region]
 		for _, id := range slices.Sorted(maps.Keys(view.vms)) {
-			out.add(before, account, provider, view, view.vms[id], selectors)
+			out.add(before, from, view, view.vms[id], selectors)
 		}
 	}
 	return out
 }
 
-func (a *assignment) add(before map[string]*imported, account types.NamespacedName, provider string, view regionView, vm cloud.VM, selectors []selector) {
+func (a *assignment) add(before map[string]*imported, from origin, view regionView, vm cloud.VM, selectors []selector) {
 	var owner *types.NamespacedName
 	for _, s := range selectors {
 		e, ok := s.entryOf(view, vm)
@@ -328,7 +332,10 @@ func (a *assignment) add(before map[string]*imported, account types.NamespacedNa
 		if vm.Unknown != "" {
 			a.unknown[s.key] = append(a.unknown[s.key], fmt.Sprintf("%s %s: %s", vm.Kind, vm.Name, vm.Unknown))
 		}
-		i := &imported{account, provider, s.key, vm, e.agented, e.isolation}
+		i := &imported{
+			account: from.account, provider: from.provider, selector: s.key, vm: vm, agented: e.agented, isolation: e.isolation,
+			cloud: from.cloud, enforcer: from.enforcer[networkKey(vm.Region, vm.NetworkID)], created: s.created,
+		}
 		id := i.workloadID()
 		if was, ok := before[id]; ok && reflect.DeepEqual(was, i) {
 			i = was

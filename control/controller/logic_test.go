@@ -114,7 +114,7 @@ func TestAssign(t *testing.T) {
 	any := entry{isolation: policy.IsolateDirection}
 	views := map[string]regionView{"r": {vms: map[string]cloud.VM{"a": machine("a", "web", "n1"), "b": machine("b", "db", "n1"), "c": machine("c", "x", "n2")}}}
 
-	got := assign(nil, acct, "aws", views, []selector{named("young", 9, any), named("old", 1, byNet, byID)})
+	got := assign(nil, origin{account: acct, provider: "aws"}, views, []selector{named("young", 9, any), named("old", 1, byNet, byID)})
 	var lines []string
 	for _, id := range slices.Sorted(maps.Keys(got.vms)) {
 		i := got.vms[id]
@@ -131,7 +131,7 @@ func TestAssign(t *testing.T) {
 	if n := len(got.overlaps[types.NamespacedName{Namespace: "ns-young", Name: "young"}]); n != 2 {
 		t.Errorf("%d overlaps; want 2", n)
 	}
-	again := assign(got.vms, acct, "aws", views, []selector{named("old", 1, byNet, byID), named("young", 9, any)})
+	again := assign(got.vms, origin{account: acct, provider: "aws"}, views, []selector{named("old", 1, byNet, byID), named("young", 9, any)})
 	for id, i := range again.vms {
 		if i != got.vms[id] {
 			t.Errorf("%s is not the same when nothing has changed", id)

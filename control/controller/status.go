@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/cloud"
 	"isobar.dev/plan"
 )
 
@@ -28,6 +29,7 @@ const (
 	conditionConnected = "Connected" // its cloud takes the credentials
 	conditionInventory = "Inventory" // all regions and selectors were read the last time
 	conditionEnforced  = "Enforced"  // all its targets are as they should be
+	conditionShared    = "Shared"    // another account object enforces in some of its networks
 	conditionRestored  = "Restored"  // of one that is being deleted: what was done in the cloud is undone
 )
 
@@ -62,7 +64,11 @@ func (c *Controller) writeAccountStatus(ctx context.Context, a *account, cpa *cl
 	if inventory.Reason == reasonPending && text == "" {
 		text = cpa.Status.Error
 	}
-	return c.writeStatus(ctx, cpa, text, connected, inventory, c.enforcedCondition(a, inventory), c.quotasCondition(a))
+	conditions := []metav1.Condition{connected, inventory, c.enforcedCondition(a, inventory), c.quotasCondition(a)}
+	if shared, ok := a.sharedCondition(); ok || inventory.Reason != reasonPending {
+		conditions = append(conditions, shared)
+	}
+	return c.writeStatus(ctx, cpa, text, conditions...)
 }
 
 // connectedCondition says whether the cloud takes the credentials: it does when one
@@ -227,12 +233,17 @@ func list(all []string) string {
 	return strings.Join(all, "; ")
 }
 
-// writeStatus writes the status of an account, when it differs from what is there.
+// writeStatus writes the status of an account, when it differs from what is there. A
+// condition without a status is one that is to go.
 func (c *Controller) writeStatus(ctx context.Context, cpa *cloudv1alpha1.CloudProviderAccount, text string, conditions ...metav1.Condition) error {
 	next := cpa.Status.DeepCopy()
 	next.Error, next.ObservedGeneration = text, cpa.Generation
 	changed := next.Error != cpa.Status.Error || next.ObservedGeneration != cpa.Status.ObservedGeneration
 	for _, condition := range conditions {
+		if condition.Status == "" {
+			changed = meta.RemoveStatusCondition(&next.Conditions, condition.Type) || changed
+			continue
+		}
 		condition.Message = bounded(condition.Message)
 		if isNewsOf(next.Conditions, condition) && setCondition(&next.Conditions, cpa.Generation, condition) {
 			changed = true
@@ -391,6 +402,14 @@ func (c *Controller) selectorState(ces *cloudv1alpha1.CloudEntitySelector) (has 
 	}
 	connectErr := a.connectErr
 	a.mu.Unlock()
+	for _, i := range c.lost(a, s.key) {
+		has.overlaps = append(slices.Clip(has.overlaps), overlap{i.claim.vm.ID, i.winner.selector})
+		if i.claim.vm.Kind == cloud.VirtualMachine {
+			has.vms--
+		} else {
+			has.services--
+		}
+	}
 	switch {
 	case len(errs) > 0:
 		return has, errors.New(a.text(errors.Join(errs...)))

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -39,7 +40,7 @@ func (c *Controller) setTargets(ctx context.Context, a *account, views map[strin
 	used := map[string]bool{}
 	c.mu.Lock()
 	for _, i := range c.imports.All() {
-		if i.account == a.key {
+		if cmp.Or(i.enforcer, i.account) == a.key {
 			used[i.target()] = true
 		}
 	}
@@ -169,4 +170,19 @@ func (c *Controller) targetChanged(t *target, policies map[string]struct{}) {
 	}
 	c.runtime.poke()
 	c.accountQueue.add(t.account)
+	if cleared, _ := t.cleared(); cleared {
+		c.pokeNetwork(t)
+	}
+}
+
+// pokeNetwork has the other targets of a network tried at once: what one of them has let
+// go of they may have waited for.
+func (c *Controller) pokeNetwork(t *target) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, o := range c.targets {
+		if o != t && o.region == t.region && o.network == t.network {
+			o.poke()
+		}
+	}
 }

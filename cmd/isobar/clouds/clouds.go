@@ -35,7 +35,8 @@ type Options struct {
 
 // Factories are the adapters that the command has, by provider. What they make in a
 // cloud is marked with the cluster's ID and the account object's name: two account
-// objects may be of one AWS account, and must not take each other's groups for their own.
+// objects may be of one AWS account, and must not take each other's groups for their own
+// while one hands a VPC over to the other.
 func Factories(cluster string, o Options) map[string]controller.Factory {
 	if o.AWS.Proxy == nil {
 		o.AWS.Proxy = beyond(http.ProxyFromEnvironment)
