@@ -12,7 +12,7 @@ import (
 	"isobar.dev/source/kube"
 )
 
-// estate has 10,000 VMs of 100 roles in 20 VPCs, and 1,000 policies: ten for each
+// estateOf has VMs of some roles spread over VPCs, and policies, as many for each
 // role, from another.
 func estateOf(vms, vpcs, roles, policies int) *moment {
 	m := &moment{}
