@@ -102,7 +102,7 @@ func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 		}
 	}
 	l.hold(objects)
-	l.share(objects, most)
+	l.share(objects)
 	return objects, plan.SortRefusals(l.refusals)
 }
 

@@ -19,8 +19,8 @@ import (
 type Peer struct {
 	VPC      string
 	Prefixes []netip.Prefix
-	// Refers: rules may name security groups there, and ours are read. That needs
-	// the same region; that we ask for the same account too is a decision (docs/decisions).
+	// Refers: rules may name security groups there, and ours are read. EC2 wants
+	// the same region for that, and we the same account.
 	Refers bool
 	Groups []PeerGroup // its membership groups of ours, by Class
 	// Names are the classes of membership groups here which rules of ours name

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"isobar.dev/cloud"
 	"isobar.dev/cloud/aws"
@@ -238,4 +239,86 @@ func otherLabels(rnd *rand.Rand, s policy.Snapshot) policy.Snapshot {
 		}
 	}
 	return s
+}
+
+// two is an estate of two peered VPCs with a VM each, and a world of them.
+func two() (sim.Estate, policy.Snapshot) {
+	var s policy.Snapshot
+	s.Namespaces = s.Namespaces.Put("n", &policy.Namespace{Name: "n"})
+	for i, vpc := range []string{"vpc-1", "vpc-2"} {
+		w := &policy.Workload{
+			ID: policy.WorkloadID(policy.KindExternal, "n", vpc), Kind: policy.KindExternal, Namespace: "n", Name: vpc,
+			Addrs: []netip.Addr{netip.AddrFrom4([4]byte{172, byte(16 + i), 0, 4})}, Network: vpc, Target: "aws/1/region/" + vpc,
+		}
+		w.Interfaces = []policy.Interface{{ID: fmt.Sprintf("eni-%x0", w.ID), Addrs: w.Addrs}}
+		s.Workloads = s.Workloads.Put(w.ID, w)
+	}
+	return peered(s), s
+}
+
+// What is left of a peering that has gone is told where it is of others.
+func TestStaleRulesOfOthers(t *testing.T) {
+	estate, s := two()
+	own := estate.Accounts[0].Regions[0].Groups[0]
+	own.Rules = append(own.Rules, &sim.Rule{Protocol: "tcp", From: 80, To: 80, Group: estate.Accounts[0].Regions[0].Groups[1].ID})
+	e := serve(t, estate, sim.Options{NoThrottle: true})
+	notes := func() (out []plan.Note) {
+		for _, r := range e.sync(t, e.account(t, aws.Options{}), s) {
+			out = append(out, r.Notes...)
+		}
+		return out
+	}
+	if got := notes(); len(got) > 0 {
+		t.Errorf("notes while the peering is there: %v", got)
+	}
+	after := e.Estate()
+	after.Peerings[0].State = "deleted"
+	if err := e.Restore(after); err != nil {
+		t.Fatal(err)
+	}
+	if got := notes(); len(got) != 1 || got[0].Key != own.ID || !strings.HasPrefix(got[0].Text, "1 of its rules") {
+		t.Errorf("notes once it has gone: %v; want one of %s", got, own.ID)
+	}
+}
+
+// An account that may not list peerings is enforced in, by addresses.
+func TestPeeringsDenied(t *testing.T) {
+	estate, s := two()
+	estate.Accounts[0].Keys[0].Deny = []string{"ec2:DescribeVpcPeeringConnections"}
+	e := serve(t, estate, sim.Options{NoThrottle: true})
+	for target, r := range e.sync(t, e.account(t, aws.Options{}), s) {
+		if len(r.Notes) != 1 || !strings.Contains(r.Notes[0].Text, "ec2:DescribeVpcPeeringConnections") {
+			t.Errorf("%s: notes %v; want one of what is denied", target, r.Notes)
+		}
+	}
+}
+
+// A group of ours that rules of others name cannot go: the error says whose.
+func TestDeleteNamedByOthers(t *testing.T) {
+	estate, s := two()
+	e := serve(t, estate, sim.Options{NoThrottle: true})
+	a := e.account(t, aws.Options{Settle: time.Millisecond})
+	ruled := s
+	ruled.Policies = ruled.Policies.Put("p", &policy.Policy{ID: "p", Tier: policy.DefaultTier,
+		AppliedTo: policy.Set{Selections: []policy.Selection{{Kind: policy.KindExternal, Scope: policy.AllNamespaces}}},
+		Ingress:   []policy.Rule{{Action: policy.Allow, Peers: policy.Peers{All: true}, Traffic: []policy.Traffic{{Protocol: policy.TCP}}}}})
+	e.sync(t, a, ruled)
+	after, foreign := e.Estate(), ""
+	groups := after.Accounts[0].Regions[0].Groups
+	for _, g := range groups {
+		for _, o := range groups {
+			if g.Tags["isobar.dev/class"] != "" && g.VPC == "vpc-1" && o.ID == ownGroup("vpc-1") {
+				o.Rules, foreign = append(o.Rules, &sim.Rule{Protocol: "tcp", From: 81, To: 81, Group: g.ID}), o.ID
+			}
+		}
+	}
+	if err := e.Restore(after); err != nil {
+		t.Fatal(err)
+	}
+	for _, rs := range compile.Rulesets(s) {
+		_, err := a.Enforcer(regionID, rs.Workloads[0].Workload.Network).Sync(context.Background(), rs)
+		if named := err != nil && strings.Contains(err.Error(), foreign) && strings.Contains(err.Error(), "not ours"); named != (rs.Target == "aws/1/region/vpc-1") {
+			t.Errorf("%s: %v; want an error that names %s in vpc-1 alone", rs.Target, err, foreign)
+		}
+	}
 }

@@ -82,7 +82,7 @@ func (l *lowering) targetOf(vpc string) string { return policy.Realm(l.rs.Target
 
 // share adds membership groups for those members here that rules of peered VPCs
 // name, on interfaces which have a place left: it takes none from enforcement.
-func (l *lowering) share(objects map[string]Object, mostGroups int) {
+func (l *lowering) share(objects map[string]Object) {
 	type candidate struct {
 		class string
 		nics  map[string][]netip.Addr
@@ -110,7 +110,7 @@ func (l *lowering) share(objects map[string]Object, mostGroups int) {
 				carry[nic] = addrs
 			}
 		}
-		if _, has := objects[GroupKey(c.class)]; countPrefixes(carry) < l.ManyPeers || !has && groupsOf(objects) >= mostGroups {
+		if _, has := objects[GroupKey(c.class)]; countPrefixes(carry) < l.ManyPeers || !has && groupsOf(objects) >= cmp.Or(l.MostGroups, l.Quotas.GroupsPerRegion-l.Foreign) {
 			continue
 		}
 		for nic := range carry {
