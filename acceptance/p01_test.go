@@ -1,6 +1,10 @@
 package acceptance_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
 
 // VMs may be logged in to from anywhere, and those that are picked serve all VMs, whatever
 // label picks them.
@@ -43,6 +47,13 @@ ingress:
 			w.settle()
 			w.mustReach(tt.matrix)
 			w.realized("setup", "serve")
+			want := map[string]string{"i-one": "SUCCESS setup", "i-two": "SUCCESS setup", "i-three": "SUCCESS serve setup"}
+			if tt.matrix == allServe {
+				want["i-one"], want["i-two"] = want["i-three"], want["i-three"]
+			}
+			if diff := cmp.Diff(want, w.policiesOn()); diff != "" {
+				t.Errorf("the policies of each VM (-want +got):\n%s", diff)
+			}
 		})
 	}
 }
