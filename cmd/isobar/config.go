@@ -19,6 +19,9 @@ type config struct {
 	CloudSecurityGroupVisibility bool   `json:"cloudSecurityGroupVisibility"`
 	AntreaKubeconfig             string `json:"antreaKubeconfig"`
 
+	// LeavePolicyStatus: an antrea-controller writes the statuses of its policies.
+	LeavePolicyStatus bool `json:"leavePolicyStatus"`
+
 	Service        service  `json:"service"`
 	WebhookService service  `json:"webhookService"`
 	Namespaces     []string `json:"namespaces"`

@@ -230,7 +230,7 @@ func (u *up) startControl(ctx context.Context) error {
 	tiers.Impersonate = rest.ImpersonationConfig{UserName: controllerUser, Groups: []string{"system:masters"}}
 	r, err := replica.New(ctx, u.config, replica.Options{
 		Clouds:     func(cluster string) map[string]controller.Factory { return clouds.Factories(cluster, clouds.Options{}) },
-		Controller: controller.Options{Log: u.log},
+		Controller: controller.Options{ShowSecurityGroups: true, Log: u.log},
 		Webhook:    webhook.Options{Dir: filepath.Join(u.flags.dataDir, "webhook"), Controller: controllerUser, Log: u.log},
 		API:        apiserver.Options{Dir: filepath.Join(u.flags.dataDir, "runtime-api")},
 		APITarget:  apiserver.DefaultTarget,
