@@ -8,7 +8,6 @@ import (
 
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 	"isobar.dev/cloud"
-	"isobar.dev/plan"
 	"isobar.dev/policy"
 )
 
@@ -49,7 +48,7 @@ func BenchmarkVirtualMachinePolicies(b *testing.B) {
 		}
 		made[n] = newGiven(rs, generations, nil)
 		t.put(made[n])
-		t.end(1, outcome{made[n], plan.Report{}, nil})
+		t.end(1, outcome{given: made[n]})
 		c.targets[t.name] = t
 	}
 	c.world.current.Store(&world)
