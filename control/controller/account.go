@@ -389,10 +389,10 @@ func (c *Controller) assignVMs(ctx context.Context, a *account) {
 	}
 	matches, unreadable := matchesOf(a.selectors), a.unreadable
 	stale := a.version != a.assignedVersion
-	before := a.imports
+	before, version := a.imports, a.version
 	if stale {
 		a.assigned = assign(before, origin{a.key, a.provider, a.cloud, enforcer}, views, a.selectors)
-		a.imports, a.assignedVersion = a.assigned.vms, a.version
+		a.imports = a.assigned.vms
 		a.byVM = map[vmKey]*imported{}
 		for _, i := range a.imports {
 			a.byVM[i.vmKey()] = i
@@ -402,7 +402,13 @@ func (c *Controller) assignVMs(ctx context.Context, a *account) {
 	a.mu.Unlock()
 
 	if stale {
-		for id := range c.publish(a.key, before, now) {
+		changed := c.publish(a.key, before, now)
+		// Not before all can see them: who finds that the account has told of all its VMs,
+		// and none behind an ExternalEntity, deletes it.
+		a.mu.Lock()
+		a.assignedVersion = version
+		a.mu.Unlock()
+		for id := range changed {
 			c.entityQueue.add(entityKey(id))
 		}
 		c.addSharers(a)

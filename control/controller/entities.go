@@ -66,10 +66,23 @@ func (c *Controller) reconcileEntity(ctx context.Context, key types.NamespacedNa
 
 func (c *Controller) deleteStale(ctx context.Context, key types.NamespacedName, k entityKind) error {
 	mirror, _ := c.kindOf(k)
-	if have, exists := mirror.get(key); exists && c.isStale(have) {
+	if have, exists := mirror.get(key); exists && c.isGone(key, have) {
 		return c.deleteEntity(ctx, key, have)
 	}
 	return nil
+}
+
+// isGone says whether it is known now that an object has no VM. That all VMs are known is
+// asked first: the VM may have been told of since the caller looked for it.
+func (c *Controller) isGone(key types.NamespacedName, have entity) bool {
+	return c.isStale(have) && !c.isImported(key)
+}
+
+func (c *Controller) isImported(key types.NamespacedName) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.imports.Get(workloadID(key))
+	return ok
 }
 
 // applyEntity writes what a VM should have, where that is not there. The tags that
