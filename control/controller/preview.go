@@ -119,6 +119,7 @@ func (c *Controller) previewTarget(ctx context.Context, t *target, rs policy.Rul
 	if out.Err != nil {
 		return out
 	}
+	rs.Failing = t.failing(c.siblingsOf(t)) // nobody is waited for in what it comes to
 	e, err := c.enforcer(t)
 	if err == nil {
 		wait, cancel := o.patience(ctx) // a cloud that is known is not asked

@@ -63,16 +63,12 @@ func (t *target) exportsTo(name string) bool {
 // look completes a Ruleset with where the siblings stand.
 func (t *target) look(rs policy.Ruleset, siblings []*target) policy.Ruleset {
 	for _, o := range siblings {
-		busy, failing := o.standsAs()
-		if busy && t.exportsTo(o.name) {
+		if busy, _ := o.standsAs(); busy && t.exportsTo(o.name) {
 			rs.Pending = append(rs.Pending, o.name)
-		}
-		if failing && o.exportsTo(t.name) {
-			rs.Failing = append(rs.Failing, o.name)
 		}
 	}
 	slices.Sort(rs.Pending)
-	slices.Sort(rs.Failing)
+	rs.Failing = t.failing(siblings)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -85,6 +81,18 @@ func (t *target) look(rs policy.Ruleset, siblings []*target) policy.Ruleset {
 	}
 	t.pact.waits = slices.Clone(rs.Pending)
 	return rs
+}
+
+// failing returns the names of siblings that cannot write what is named at them, sorted.
+func (t *target) failing(siblings []*target) []string {
+	var out []string
+	for _, o := range siblings {
+		if _, failing := o.standsAs(); failing && o.exportsTo(t.name) {
+			out = append(out, o.name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // release says whether the last try of t left something for a sibling's sake. It
