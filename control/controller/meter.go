@@ -34,5 +34,5 @@ func (c *Controller) VMs() map[types.NamespacedName]int {
 	return out
 }
 
-// Leads says whether this replica may write.
-func (c *Controller) Leads() bool { return c.leads() }
+// Leads says whether this replica may write, now.
+func (c *Controller) Leads() bool { return c.o.Office.Check() == nil }

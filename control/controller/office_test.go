@@ -2,7 +2,9 @@ package controller_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,8 @@ import (
 
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/cloud"
 	"isobar.dev/control/controller"
 	"isobar.dev/control/leader"
 )
@@ -179,4 +183,38 @@ func TestFollowerLeavesDeletionAlone(t *testing.T) {
 		}
 		return ""
 	}))
+}
+
+// A Factory that never returns is a stuck loop, once its call should have ended;
+// nothing else is.
+func TestStuckFactory(t *testing.T) {
+	e := newEnv(t)
+	e.estate()
+	release := make(chan struct{})
+	e.o.PollTimeout = time.Second
+	e.o.Clouds = map[string]controller.Factory{"aws": func(context.Context, *cloudv1alpha1.CloudProviderAccount, []byte) (cloud.Account, error) {
+		<-release
+		return nil, errors.New("too late")
+	}}
+	c := e.start()
+	t.Cleanup(func() { close(release) }) // before the controller is stopped
+	e.create(e.secret(rightKeys), e.account("us-east-1"), e.selector("all", everything))
+	e.eventually("the loop is found", func() string {
+		stuck := 0
+		for _, h := range c.Health() {
+			if h.IsStuck(time.Now()) {
+				return h.Name + " is stuck too soon"
+			}
+			if h.IsStuck(time.Now().Add(2 * time.Minute)) { // by then its call should have ended
+				if !strings.HasPrefix(h.Name, "accounts ") {
+					return h.Name + " is stuck"
+				}
+				stuck++
+			}
+		}
+		if stuck != 1 {
+			return fmt.Sprintf("%d loops are stuck", stuck)
+		}
+		return ""
+	})
 }
