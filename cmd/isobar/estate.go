@@ -91,6 +91,8 @@ func (u *up) account() ([]*unstructured.Unstructured, error) {
 					"region":      []any{"us-east-1", "eu-west-1"},
 					"endpoint":    u.awsURL,
 					"stsEndpoint": u.awsURL,
+					"rdsEndpoint": u.awsURL,
+					"elbEndpoint": u.awsURL,
 					"secretRef":   map[string]any{"namespace": "shop", "name": "aws", "key": "credentials"},
 				},
 			},

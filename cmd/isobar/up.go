@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"isobar.dev/cloud/aws"
 	"isobar.dev/cmd/isobar/clouds"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controller"
@@ -224,12 +227,26 @@ func (u *up) startAWS(ctx context.Context) error {
 	return os.WriteFile(last, []byte(trimScheme(u.awsURL)), 0o600)
 }
 
+// simulatedDNS resolves the names that the simulated AWS has, and leaves the others
+// to the system.
+type simulatedDNS struct{ cloud *simaws.Cloud }
+
+// LookupNetIP is that of a net.Resolver.
+func (s simulatedDNS) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	if addrs, err := s.cloud.LookupNetIP(ctx, network, host); err == nil {
+		return addrs, nil
+	}
+	return net.DefaultResolver.LookupNetIP(ctx, network, host)
+}
+
 // startControl runs the controller with its servers, and the stand-in for kubelets.
 func (u *up) startControl(ctx context.Context) error {
 	tiers := rest.CopyConfig(u.config) // the built-in tiers are repaired as the one user who may
 	tiers.Impersonate = rest.ImpersonationConfig{UserName: controllerUser, Groups: []string{"system:masters"}}
 	r, err := replica.New(ctx, u.config, replica.Options{
-		Clouds:     func(cluster string) map[string]controller.Factory { return clouds.Factories(cluster, clouds.Options{}) },
+		Clouds: func(cluster string) map[string]controller.Factory {
+			return clouds.Factories(cluster, clouds.Options{AWS: aws.Options{Resolver: simulatedDNS{u.aws}}})
+		},
 		Controller: controller.Options{ShowSecurityGroups: true, Log: u.log},
 		Webhook:    webhook.Options{Dir: filepath.Join(u.flags.dataDir, "webhook"), Controller: controllerUser, Log: u.log},
 		API:        apiserver.Options{Dir: filepath.Join(u.flags.dataDir, "runtime-api")},
