@@ -149,10 +149,6 @@ const (
 	RefusedIsolation   RefusalReason = "DefaultNotEnforceable"
 )
 
-// IsNote says whether the same flows pass as if r were not: nothing is left out,
-// only how it is done differs. A policy of which there are only notes holds.
-func (r Refusal) IsNote() bool { return r.Reason == RefusedReject }
-
 // Compare orders rules as they are evaluated; rules that are equal in tier,
 // priority and index stand by strictness, then by Key.
 func (r *TargetRule) Compare(o *TargetRule) int {

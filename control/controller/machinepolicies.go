@@ -203,14 +203,6 @@ func severity(r runtimev1alpha1.Realization) int {
 
 // realizationOf returns how far a policy is enforced on a VM.
 func realizationOf(v verdict, troubles []trouble, where string) *runtimev1alpha1.NetworkPolicyStatus {
-	var refusals, notes []policy.Refusal
-	for _, r := range v.refusals {
-		if r.IsNote() {
-			notes = append(notes, r)
-		} else {
-			refusals = append(refusals, r)
-		}
-	}
 	failed := func(why string) *runtimev1alpha1.NetworkPolicyStatus {
 		return &runtimev1alpha1.NetworkPolicyStatus{Realization: runtimev1alpha1.RealizationFailed, Reason: bounded(where + "=" + why)}
 	}
@@ -219,16 +211,12 @@ func realizationOf(v verdict, troubles []trouble, where string) *runtimev1alpha1
 		return failed(troubles[0].reason + ": " + troubleTexts(troubles))
 	case v.err != nil:
 		return failed(errText(v.err))
-	case len(refusals) > 0:
-		return failed(refusalTexts(refusals))
+	case len(v.refusals) > 0:
+		return failed(refusalTexts(v.refusals))
 	case !v.isDone:
 		return &runtimev1alpha1.NetworkPolicyStatus{Realization: runtimev1alpha1.RealizationInProgress, Reason: runtimev1alpha1.ReasonNone}
 	}
-	reason := where + "=Applied"
-	if len(notes) > 0 {
-		reason += "; " + refusalTexts(notes)
-	}
-	return &runtimev1alpha1.NetworkPolicyStatus{Realization: runtimev1alpha1.RealizationSuccess, Reason: bounded(reason)}
+	return &runtimev1alpha1.NetworkPolicyStatus{Realization: runtimev1alpha1.RealizationSuccess, Reason: bounded(where + "=Applied")}
 }
 
 // machinePolicyKey returns what a policy is called in a VirtualMachinePolicy: an

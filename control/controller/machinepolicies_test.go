@@ -111,9 +111,9 @@ func TestVirtualMachinePolicies(t *testing.T) {
 	})
 	e.eventually("refused", all(
 		e.tells("vpca", 1, "FAILED", "web FAILED "+a+"QuotaExceeded: too many (needs 61 of 60)", acnp+" SUCCESS"),
-		e.tells("vpca", 2, "SUCCESS", "db SUCCESS "+a+"Applied; RejectIsDrop: dropped"),
+		e.tells("vpca", 2, "FAILED", "db FAILED "+a+"RejectIsDrop: dropped"),
 		e.tells("vpcb", 1, "SUCCESS", "web SUCCESS", acnp+" SUCCESS"),
-		e.phaseIs("web", antreav1beta1.PolicyFailed), e.phaseIs("db", antreav1beta1.PolicyRealized)))
+		e.phaseIs("web", antreav1beta1.PolicyFailed), e.phaseIs("db", antreav1beta1.PolicyFailed)))
 	e.cloud.with(func(f *fakeCloud) { f.refusals = nil; f.refuse["vpcb"] = errors.New("Denied") })
 	e.setPort("web", 81)
 	e.eventually("a cloud that refuses to write", all(

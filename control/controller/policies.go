@@ -197,15 +197,9 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 		return next, false
 	}
 	realized, failed := 0, []string{}
-	var refusals, notes []policy.Refusal
+	var refusals []policy.Refusal
 	for _, s := range states {
-		for _, r := range s.refusals {
-			if r.IsNote() {
-				notes = append(notes, r)
-			} else {
-				refusals = append(refusals, r)
-			}
-		}
+		refusals = append(refusals, s.refusals...)
 		switch {
 		case s.realized:
 			realized++
@@ -232,8 +226,6 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 		realizable.Status, realizable.Reason, realizable.Message = metav1.ConditionFalse, troubles[0].reason, bounded(troubleTexts(troubles))
 	case len(refusals) > 0:
 		realizable.Status, realizable.Reason, realizable.Message = metav1.ConditionFalse, string(refusals[0].Reason), bounded(refusalTexts(refusals))
-	case len(notes) > 0:
-		realizable.Reason, realizable.Message = string(notes[0].Reason), bounded(refusalTexts(notes))
 	}
 	failure := antreav1beta1.PolicyCondition{Type: antreav1beta1.ConditionRealizationFailure, Status: metav1.ConditionFalse}
 	if len(failed) > 0 {

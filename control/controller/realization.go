@@ -109,7 +109,7 @@ type verdict struct {
 
 // isFailed says whether the policy does not hold as written, and will not by itself soon.
 func (v verdict) isFailed() bool {
-	return v.err != nil || slices.ContainsFunc(v.refusals, func(r policy.Refusal) bool { return !r.IsNote() })
+	return v.err != nil || len(v.refusals) > 0
 }
 
 // standing is how far each policy of a workload holds. Workloads that are alike

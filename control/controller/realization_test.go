@@ -147,15 +147,15 @@ func TestPoliciesOfOneWorkloadFail(t *testing.T) {
 }
 
 // A Refusal counts for the workloads and the policy that it names; one that names
-// no policy for all of theirs. A note fails nobody.
+// no policy for all of theirs.
 func TestRefusals(t *testing.T) {
 	s := newStory(t)
 	s.put(on("a: p q", "b: p q", "c: r"))
 	s.try(plan.Report{Refusals: []policy.Refusal{
 		{Target: "t", Policy: "p", Workloads: []string{"a"}, Reason: policy.RefusedQuota},
-		{Target: "t", Policy: "q", Workloads: []string{"a", "b"}, Reason: policy.RefusedReject},
+		{Target: "t", Policy: "q", Workloads: []string{"b"}, Reason: policy.RefusedReject},
 	}}, nil)
-	s.expect("one policy on one workload", "a: p- q+", "b: p+ q+", "c: r+")
+	s.expect("one policy on one workload", "a: p- q+", "b: p+ q-", "c: r+")
 	for id, want := range map[string]int{"p": 1, "q": 1, "r": 0} {
 		if got := s.about(id); len(got.refusals) != want || !got.realized {
 			t.Errorf("%s: %+v, want %d refusals", id, got, want)
