@@ -185,8 +185,13 @@ func (a *account) connected(config string, client cloud.Account, scrub func(stri
 	if config == a.config {
 		return false, isNews
 	}
+	before := a.last
 	a.config, a.client, a.last, a.scrub = config, client, client, scrub
 	for _, r := range a.regions {
+		if r.previous == nil {
+			r.previous = before
+		}
+		r.isFresh = false
 		r.poke()
 	}
 	for _, r := range a.leaving {

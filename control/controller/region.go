@@ -17,8 +17,12 @@ type region struct {
 	pulse     pulse
 
 	// Guarded by the account's mu:
-	view   regionView
-	groups groupView
+	view    regionView
+	groups  groupView
+	isFresh bool // its networks were read by the client of now
+	// previous is the client before, until it is known that the client of now lists
+	// all networks that it did: the credentials may have become another account's.
+	previous cloud.Account
 }
 
 func (r *region) poke() {
@@ -115,6 +119,7 @@ func (c *Controller) listRegion(ctx context.Context, a *account, r *region) (err
 		answers[i].Err = a.scrubbed(answers[i].Err)
 	}
 	r.view = r.view.with(networks, networksErr, matches, answers)
+	r.isFresh = r.isFresh || networksErr == nil
 	a.version++
 	err = networksErr
 	for _, e := range r.view.errs {

@@ -180,7 +180,7 @@ func inRegion(region string, err error) error {
 
 // enforcedCondition sums up the targets of an account.
 func (c *Controller) enforcedCondition(a *account, inventory metav1.Condition) metav1.Condition {
-	var failing, pending, held, retiring []string
+	var failing, left, pending, held, retiring []string
 	n, untried := 0, 0
 	for _, t := range c.targetsOf(a.key) {
 		n++
@@ -189,6 +189,8 @@ func (c *Controller) enforcedCondition(a *account, inventory metav1.Condition) m
 		switch {
 		case plan.IsPending(err):
 			pending = append(pending, where+": "+a.text(err))
+		case err != nil && t.isPinned():
+			left = append(left, where+" of the account before: "+a.text(err))
 		case err != nil:
 			failing = append(failing, where+": "+a.text(err))
 		case retired:
@@ -203,6 +205,8 @@ func (c *Controller) enforcedCondition(a *account, inventory metav1.Condition) m
 	switch {
 	case len(failing) > 0:
 		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "Failing", list(failing)
+	case len(left) > 0:
+		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "LeftBehind", list(left)
 	case len(held) > 0 && inventory.Status == metav1.ConditionFalse:
 		out.Status, out.Reason = metav1.ConditionUnknown, "Held"
 		out.Message = "nothing is written until all VMs there are known: " + list(held)

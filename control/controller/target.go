@@ -46,6 +46,7 @@ type target struct {
 	report   plan.Report   // of the last try without an error
 	retired  bool          // to be emptied; its Ruleset stays empty
 	via      cloud.Account // the client that was used last
+	pinned   cloud.Account // when it is set, the only client that is used
 	failures int
 	lastGood time.Time
 	lastTry  time.Time // end of the last try
@@ -154,6 +155,21 @@ func (t *target) retire() {
 	t.poke()
 }
 
+// retireVia is retire by the credentials of before, when those of now are another
+// account's.
+func (t *target) retireVia(before cloud.Account) {
+	t.mu.Lock()
+	t.pinned = before
+	t.mu.Unlock()
+	t.retire()
+}
+
+func (t *target) isPinned() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pinned != nil
+}
+
 // cleared says whether a retired target has been emptied, and else why not.
 func (t *target) cleared() (bool, error) {
 	t.mu.Lock()
@@ -168,6 +184,9 @@ func (t *target) cleared() (bool, error) {
 func (t *target) client(now, last cloud.Account) cloud.Account {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.pinned != nil {
+		return t.pinned
+	}
 	if now == nil && !t.retired {
 		return nil
 	}

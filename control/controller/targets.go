@@ -60,8 +60,41 @@ func (c *Controller) setTargets(ctx context.Context, a *account, views map[strin
 			return cleared && !a.isLeaving(t.region)
 		}
 		_, has := wanted[t.name]
-		return view.networksRead && view.networksErr == nil && !has && !used[t.name]
+		return view.networksRead && view.networksErr == nil && !has && !used[t.name] && a.letsGo(t)
 	})
+	a.forgetPrevious(c.targetsOf(a.key), func(t *target) bool {
+		_, has := wanted[t.name]
+		return has
+	})
+}
+
+// letsGo says whether a target whose network the account does not list any more may
+// be forgotten. Where the client is another than before, what was done there is
+// undone first, with the credentials of before: the network may well be there.
+func (a *account) letsGo(t *target) bool {
+	a.mu.Lock()
+	r := a.regions[t.region]
+	var before cloud.Account
+	if r != nil && r.isFresh {
+		before = r.previous
+	}
+	a.mu.Unlock()
+	if before != nil && slices.Contains(before.Regions(), t.region) && !t.isPinned() {
+		t.retireVia(before)
+	}
+	cleared, _ := t.cleared()
+	return cleared || !t.isPinned()
+}
+
+// forgetPrevious forgets the clients before where those of now list all networks.
+func (a *account) forgetPrevious(targets []*target, isListed func(*target) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, r := range a.regions {
+		if r.isFresh && !slices.ContainsFunc(targets, func(t *target) bool { return t.region == name && !isListed(t) }) {
+			r.previous = nil
+		}
+	}
 }
 
 // startTarget starts the loop of a target. The caller holds c.mu.
