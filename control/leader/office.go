@@ -37,9 +37,11 @@ func (o *Office) Take(valid func() error) (leave func(within time.Duration) bool
 	o.tell()
 	return func(within time.Duration) bool {
 		o.mu.Lock()
-		o.term, o.valid = nil, nil
 		end()
-		o.tell()
+		if o.term == ctx { // and not a later one
+			o.term, o.valid = nil, nil
+			o.tell()
+		}
 		o.mu.Unlock()
 		done := make(chan struct{})
 		go func() { defer close(done); writes.Wait() }()
