@@ -57,6 +57,7 @@ func (d *Driver) place() Place {
 	p.Peers, p.Carried = d.ground.peers, d.ground.carried()
 	p.nephe = d.ground.leftovers()
 	p.Fixed = map[string]string{}
+	p.Spare = p.Quotas.orDefaults().GroupsPerRegion - p.Foreign - len(d.ground.groups)
 	p.Present, p.Attached = map[string]*Group{}, map[string][]string{}
 	for key, f := range d.ground.groups {
 		if f.now != nil && key == GroupKey(f.now.Class) && baseOf(f.now.Class) != "" {

@@ -16,6 +16,7 @@ func (l *lowering) enforce(c *class, most int) []*Group {
 		room = min(room, l.Quotas.most(nic)-len(l.joined[nic]))
 	}
 	room = max(room, 1)
+	c.need = 0
 	in, out := l.fit(c, policy.Ingress, room), l.fit(c, policy.Egress, room)
 	groups := make([]*Group, max(len(in), len(out), 1))
 	for i := range groups {
@@ -39,11 +40,12 @@ type attempt struct {
 }
 
 // fit lowers one direction of a class so that it fits into room groups. Where it
-// does not, Allow rules are left out, as few as will do, those that are
+// does not, Allow rules are left out, as few as it finds will do, those that are
 // evaluated last first; and if that is not enough, what no rule decides is
 // dropped too. No Drop is ever lost.
 func (l *lowering) fit(c *class, d policy.Direction, room int) [][]Rule {
 	full := l.try(c, d, room, nil, false)
+	c.need = max(c.need, len(full.chunks))
 	if len(full.chunks) <= room {
 		l.addRefusals(c, full.refusals)
 		return full.chunks
@@ -63,12 +65,32 @@ func (l *lowering) fit(c *class, d policy.Direction, room int) [][]Rule {
 		if n > len(allows) {
 			continue
 		}
-		a := l.try(c, d, room, without(n), denies)
+		left := without(n)
+		a := l.readmit(c, d, room, allows[len(allows)-n:], left, denies)
 		l.addRefusals(c, a.refusals)
-		l.addRefusals(c, l.overQuota(c, d, full.rules, room, without(n), denies))
+		l.addRefusals(c, l.overQuota(c, d, full.rules, room, left, denies))
 		return a.chunks
 	}
 	return nil // not reached: without any Allow there is no rule
+}
+
+// maxReadmitted bounds how many rules are tried again, each of which is a lowering.
+const maxReadmitted = 50
+
+// readmit lowers without the Allow rules that are left, and takes those of them
+// back, in the order in which they are evaluated, for which there is a place: where
+// one is very large, others need not go with it.
+func (l *lowering) readmit(c *class, d policy.Direction, room int, allows []string, left map[string]bool, denies bool) attempt {
+	best := l.try(c, d, room, left, denies)
+	for _, key := range allows[:min(len(allows), maxReadmitted)] {
+		delete(left, key)
+		if a := l.try(c, d, room, left, denies); len(a.chunks) <= room {
+			best = a
+			continue
+		}
+		left[key] = true
+	}
+	return best
 }
 
 // try lowers one direction for so many groups, without some Allow rules.
@@ -95,10 +117,11 @@ func (l *lowering) try(c *class, d policy.Direction, room int, without map[strin
 		a.refusals = append(a.refusals, l.lostProtocols(c, d)...)
 	}
 	a.chunks = fill(a.rules, l.Quotas.RulesPerGroup)
-	// Full groups leave no place for new rules beside old ones, so where there is
-	// a choice the rules of a class that needs several do not fill them.
+	// Full groups leave no place for new rules beside old ones, so the rules of a
+	// class that needs several do not fill them, where that leaves its interfaces a
+	// place for one group more: they may need it while they move.
 	if n := l.Quotas.RulesPerGroup; len(a.chunks) > 1 {
-		if loose := fill(a.rules, n-n/5); len(loose) <= room {
+		if loose := fill(a.rules, n-n/5); len(loose) < room || len(loose) == len(a.chunks) {
 			a.chunks = loose
 		}
 	}

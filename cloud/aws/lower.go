@@ -22,8 +22,8 @@ type Quotas struct {
 	RulesPerGroup   int // 60, in each direction and each family
 	GroupsPerNIC    int // 5; times RulesPerGroup at most 1,000
 	GroupsPerRegion int // 2,500, over all VPCs and whoever made them
-	PrefixLists     int // 100 in the region, whoever made them; less than 0 means that none is made
-	EntriesPerList  int // 1,000
+	PrefixLists     int // 100 in the region, whoever made them; less than 0 means that none is made. Not used yet
+	EntriesPerList  int // 1,000. Not used yet
 
 	GroupsPerDatabase, GroupsPerLoadBalancer int // 5
 }
@@ -72,6 +72,8 @@ type Place struct {
 	MostGroups int
 	// Nephe is what is to be taken over; nil for nothing.
 	nephe *leftovers
+	// Spare is how many groups more the region may have now.
+	Spare int
 	// ManyPeers is from how many prefixes on a group of peers gets a membership
 	// group; 0 means 9. Below, a change of members costs one call for each class
 	// that names them; above, one call for each member, and one rule whatever
@@ -86,10 +88,13 @@ type Place struct {
 // What it returns depends on its arguments alone.
 func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 	p.Quotas, p.ManyPeers = p.Quotas.orDefaults(), cmp.Or(p.ManyPeers, 9)
-	l := newLowering(p, rs)
-	l.chooseMembers()
-	l.chooseRemote()
-	objects, most := l.objects(0), max(cmp.Or(p.MostGroups, p.Quotas.GroupsPerRegion-p.Foreign), 1)
+	l, objects := lower(p, rs, nil)
+	if crowded := l.crowded(); len(crowded) > 0 {
+		if other, roomy := lower(p, rs, crowded); other.refused() < l.refused() {
+			l, objects = other, roomy
+		}
+	}
+	most := max(cmp.Or(p.MostGroups, p.Quotas.GroupsPerRegion-p.Foreign), 1)
 	if groupsOf(objects) > most {
 		// Without membership groups there are fewer, and maybe rules enough.
 		l.members, l.joined = nil, map[string][]string{}
@@ -106,6 +111,41 @@ func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 	return objects, plan.SortRefusals(l.refusals)
 }
 
+// lower lowers rs as if the region had groups enough. Interfaces of the classes
+// that reserve names keep so many places free for enforcement.
+func lower(p Place, rs policy.Ruleset, reserve map[string]int) (*lowering, map[string]Object) {
+	l := newLowering(p, rs)
+	l.reserve = reserve
+	l.chooseMembers()
+	l.chooseRemote()
+	return l, l.objects(0)
+}
+
+// crowded returns the classes that need more groups than membership groups leave
+// them, and would have a place for these without.
+func (l *lowering) crowded() map[string]int {
+	out := map[string]int{}
+	for _, c := range l.classes {
+		for _, nic := range c.nics {
+			if most := l.Quotas.most(nic); c.need > most-len(l.joined[nic]) && len(l.joined[nic]) > 0 {
+				out[c.id] = min(c.need, most)
+			}
+		}
+	}
+	return out
+}
+
+// refused counts what does not fit, in each VM.
+func (l *lowering) refused() int {
+	n := 0
+	for _, r := range l.refusals {
+		if r.Reason == policy.RefusedQuota {
+			n += len(r.Workloads)
+		}
+	}
+	return n
+}
+
 // lowering is one call of Lower.
 type lowering struct {
 	Place
@@ -117,6 +157,7 @@ type lowering struct {
 	members  []*membership
 	remotes  []*membership       // of other VPCs
 	joined   map[string][]string // Classes of the memberships of each interface
+	reserve  map[string]int      // how many groups a class needs at least, by its ID
 	need     int                 // groups that would do
 	unplaced []policy.Refusal    // of workloads without an interface
 	refusals []policy.Refusal
@@ -128,9 +169,12 @@ type class struct {
 	parts     []part // more than one where several workloads have one interface
 	workloads []string
 	nics      []string
+	need      int      // how many groups it needs to have all its rules
 	lowered   []*Group // its enforcement groups
 	groups    []string // their keys
 	closed    bool     // it shares one that lets nothing pass
+	twin      *class   // whose groups it shares, since they have the same rules
+	carriers  []string // network interfaces that have the groups: those of twins, too
 	name      string   // of the first group: see nameGroups
 	stay      int      // how many interfaces have that group already
 	fresh     bool     // the group must be a new one
@@ -324,10 +368,10 @@ func (l *lowering) slots(nic string) int {
 		return 0
 	}
 	own := 1 // for the enforcement group
-	if l.classOf[nic] == nil {
-		if n, ok := l.Own[nic]; ok {
-			own = max(n, 1)
-		}
+	if c := l.classOf[nic]; c != nil {
+		own = max(l.reserve[c.id], 1)
+	} else if n, ok := l.Own[nic]; ok {
+		own = max(n, 1)
 	}
 	return l.Quotas.most(nic) - own - len(l.joined[nic])
 }
@@ -392,32 +436,18 @@ func groupsOf(objects map[string]Object) int {
 const closed = "closed"
 
 // objects lowers every class and attaches the groups. With a limit, no more
-// groups are used for enforcement than that: classes for which none is left, in
-// the order of their names, share one that lets nothing pass.
+// groups are used for enforcement than that.
 func (l *lowering) objects(limit int) map[string]Object {
 	out := map[string]Object{}
 	used := map[string]bool{}
-	left, shared := limit, 1 // shared is kept back for the group of those that get none
-	closing := false
-	for i, c := range l.classes {
-		if i == len(l.classes)-1 {
-			shared = 0
-		}
-		c.closed = false
-		switch {
-		case limit == 0:
+	for _, c := range l.classes {
+		c.closed, c.twin, c.carriers = false, nil, c.nics
+		if limit == 0 {
 			c.lowered = l.enforce(c, l.Quotas.GroupsPerNIC)
-		case left-shared < 1:
-			l.refusals = append(l.refusals, l.refuse(policy.Refusal{Workloads: c.workloads, Reason: policy.RefusedQuota,
-				Message: "no security group of the region is left for it: nothing passes", Limit: limit, Need: l.need}))
-			c.lowered, c.closed = []*Group{{Kind: Enforcement}}, true
-			if !closing {
-				left, shared, closing = left-1, 0, true
-			}
-		default:
-			c.lowered = l.enforce(c, left-shared)
-			left -= len(c.lowered)
 		}
+	}
+	if limit > 0 {
+		l.ration(limit)
 	}
 	l.nameGroups()
 	for _, c := range l.classes {

@@ -76,6 +76,7 @@ func (a *applier) route(m *mover, joins, leaves bool) {
 	case !joins:
 	case len(first) <= most:
 		m.first = first
+	case m.forced: // it must not be in a group before that is rewritten
 	case !leaves:
 		m.first = m.final
 	}

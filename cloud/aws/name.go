@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"isobar.dev/cloud"
+	"isobar.dev/policy"
 )
 
 // Which security group stands for a class depends on who carries it now. A class
@@ -71,13 +72,12 @@ func (l *lowering) match() {
 		c.name, c.stay = "", 0
 		if c.closed {
 			c.name = closed
-			continue
 		}
-		if c.fresh {
+		if c.closed || c.fresh || c.twin != nil {
 			continue
 		}
 		shared := map[string]int{}
-		for _, nic := range c.nics {
+		for _, nic := range c.carriers {
 			for _, has := range l.Attached[nic] {
 				if has == baseOf(has) {
 					shared[has]++
@@ -98,7 +98,7 @@ func (l *lowering) match() {
 		}
 	}
 	for _, c := range l.classes {
-		for n := 0; c.name == ""; n++ {
+		for n := 0; c.name == "" && c.twin == nil; n++ {
 			name := "e-" + c.id
 			if n > 0 {
 				name = "e-" + hash(c.id, fmt.Sprint(n))
@@ -106,6 +106,11 @@ func (l *lowering) match() {
 			if !taken[name] && !(c.fresh && l.Present[name] != nil) {
 				c.name, taken[name] = name, true
 			}
+		}
+	}
+	for _, c := range l.classes {
+		if c.twin != nil {
+			c.name = c.twin.name
 		}
 	}
 }
@@ -123,19 +128,26 @@ func compareBool(a, b bool) int {
 // isOwn says whether a group has the name that the class would give it.
 func (c *class) isOwn(base string) bool { return base == "e-"+c.id }
 
-// tangled returns a class among those whose groups cannot be rewritten one after
-// the other, or nil. One is rewritten before another where an interface goes from
+// tangled returns a class whose groups cannot be rewritten as they should, or nil:
+// since old and new rules have no place together, while there are groups to spare,
+// or since there is no order in which to rewrite those of several. One is rewritten before another where an interface goes from
 // the other to it: it leaves the one before that gets rules which are not its own,
 // and joins when the one has lost them.
 func (l *lowering) tangled() *class {
 	byName := map[string]*class{}
 	adds, drops := map[*class]bool{}, map[*class]bool{}
 	for _, c := range l.classes {
+		if c.twin != nil {
+			continue
+		}
 		byName[c.name] = c
 		for i, g := range c.lowered {
 			have := l.Present[chunkName(c.name, i)]
 			if have == nil {
 				continue
+			}
+			if !l.fitsBeside(have, g) && l.Spare > 2*len(l.classes)+len(l.members) {
+				return c
 			}
 			adds[c] = adds[c] || len(minus(g.Ingress, have.Ingress))+len(minus(g.Egress, have.Egress)) > 0
 			drops[c] = drops[c] || len(minus(have.Ingress, g.Ingress))+len(minus(have.Egress, g.Egress)) > 0
@@ -145,7 +157,7 @@ func (l *lowering) tangled() *class {
 	for _, nic := range slices.Sorted(maps.Keys(l.Attached)) {
 		for _, has := range l.Attached[nic] {
 			c := byName[baseOf(has)]
-			if c != nil && l.classOf[nic] != c && kindOf(nic) == cloud.Database && !c.closed && (adds[c] || drops[c]) {
+			if c != nil && !slices.Contains(c.carriers, nic) && kindOf(nic) == cloud.Database && !c.closed && (adds[c] || drops[c]) {
 				return c
 			}
 		}
@@ -155,7 +167,7 @@ func (l *lowering) tangled() *class {
 		if c.closed || !drops[c] {
 			continue
 		}
-		for _, nic := range c.nics {
+		for _, nic := range c.carriers {
 			for _, has := range l.Attached[nic] {
 				if from := byName[baseOf(has)]; from != nil && from != c && (adds[from] || drops[from]) {
 					if before[c] == nil {
@@ -173,6 +185,18 @@ func (l *lowering) tangled() *class {
 		}
 	}
 	return worst
+}
+
+// fitsBeside says whether a group has a place for the rules that it has and those
+// that it is to have.
+func (l *lowering) fitsBeside(have, want *Group) bool {
+	for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
+		v4, v6 := weight(sorted(slices.Concat(have.rules(d), want.rules(d))))
+		if v4 > l.Quotas.RulesPerGroup || v6 > l.Quotas.RulesPerGroup {
+			return false
+		}
+	}
+	return true
 }
 
 // reaches says whether a way of at least one step leads from one class to another.

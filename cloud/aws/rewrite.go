@@ -14,8 +14,10 @@ import (
 // those that join must not have the old ones: so they leave, the rules come, the
 // old ones go, and they join.
 type rewrite struct {
-	changes     []plan.Change[Object]
-	leave, join map[string]bool // keys of interfaces
+	changes []plan.Change[Object]
+	// Keys of interfaces. Those that stay change other groups of the class, or of
+	// peers: they do so when the new rules are there, and the old ones still are.
+	leave, join, stay map[string]bool
 }
 
 // rewrites returns those that there are, by the class.
@@ -33,7 +35,7 @@ func (a *applier) rewrites() []*rewrite {
 		}
 		r := byBase[base]
 		if r == nil {
-			r = &rewrite{leave: map[string]bool{}, join: map[string]bool{}}
+			r = &rewrite{leave: map[string]bool{}, join: map[string]bool{}, stay: map[string]bool{}}
 			byBase[base] = r
 			list = append(list, r)
 		}
@@ -51,6 +53,8 @@ func (a *applier) rewrites() []*rewrite {
 				r.leave[c.Key] = true
 			case wants[base] && !had[base]:
 				r.join[c.Key] = true
+			case wants[base]:
+				r.stay[c.Key] = true
 			}
 		}
 	}
@@ -92,8 +96,8 @@ func (a *applier) hold(movers []*mover) map[*mover]bool {
 	}
 	for _, m := range movers {
 		for _, r := range a.delayed {
-			waiting[m] = waiting[m] || r.join[m.key]
-			m.forced = m.forced || r.join[m.key] || r.leave[m.key]
+			waiting[m] = waiting[m] || r.join[m.key] || r.stay[m.key]
+			m.forced = m.forced || r.join[m.key] || r.leave[m.key] || r.stay[m.key]
 		}
 		m.forced = m.forced || slices.ContainsFunc(slices.Concat(m.join, m.leave), func(id string) bool { return slices.Contains(named, id) })
 	}
@@ -108,22 +112,32 @@ func (a *applier) rewriteAll(ctx context.Context, movers []*mover, waiting map[*
 		i := max(0, slices.IndexFunc(left, func(r *rewrite) bool {
 			return !slices.ContainsFunc(movers, func(m *mover) bool { return waiting[m] && r.leave[m.key] })
 		}))
-		a.rewrite(ctx, left[i], movers)
+		r := left[i]
 		left = slices.Delete(left, i, i+1)
-		ready := func(m *mover) bool {
-			return waiting[m] && !slices.ContainsFunc(left, func(r *rewrite) bool { return r.join[m.key] })
+		a.refill(ctx, r)
+		a.release(ctx, movers, waiting, func(m *mover) bool { return r.stay[m.key] })
+		if len(r.join) > 0 {
+			a.revokeGroups(ctx, r.changes)
 		}
-		a.failWaiting(movers, ready)
-		a.modify(ctx, movers, ready, func(m *mover) []string { return m.second })
-		for _, m := range movers {
-			if ready(m) {
-				delete(waiting, m)
-			}
+		a.release(ctx, movers, waiting, func(m *mover) bool {
+			return r.join[m.key] && !slices.ContainsFunc(left, func(o *rewrite) bool { return o.join[m.key] })
+		})
+	}
+}
+
+// release moves those that have waited long enough.
+func (a *applier) release(ctx context.Context, movers []*mover, waiting map[*mover]bool, ready func(*mover) bool) {
+	a.failWaiting(movers, ready)
+	a.modify(ctx, movers, ready, func(m *mover) []string { return m.second })
+	for _, m := range movers {
+		if ready(m) {
+			delete(waiting, m)
 		}
 	}
 }
 
-func (a *applier) rewrite(ctx context.Context, r *rewrite, movers []*mover) {
+// refill adds the new rules, if those that must leave before have left.
+func (a *applier) refill(ctx context.Context, r *rewrite) {
 	for _, c := range r.changes {
 		for _, nic := range a.nics {
 			if r.leave[nic.Key] && a.failed[nic.Key] != nil {
@@ -132,9 +146,6 @@ func (a *applier) rewrite(ctx context.Context, r *rewrite, movers []*mover) {
 		}
 	}
 	a.fillAll(ctx, r.changes)
-	if len(r.join) > 0 {
-		a.revokeGroups(ctx, r.changes)
-	}
 }
 
 // failWaiting stops those that wait for a group that could not be rewritten.

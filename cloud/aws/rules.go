@@ -174,19 +174,34 @@ func (w *writer) useful(protocol string, need, within flat.Set) []*membership {
 	return groups
 }
 
-// fill puts rules into as few groups as hold them, in order.
+// fill puts rules into as few groups as hold them: first those that count in both
+// families, and then each into the first group that has a place in its family.
 func fill(rules []Rule, most int) [][]Rule {
-	var out [][]Rule
-	v4, v6 := 0, 0
-	for _, r := range rules {
-		a, b := weight([]Rule{r})
-		if len(out) == 0 || v4+a > most || v6+b > most {
-			out, v4, v6 = append(out, nil), 0, 0
-		}
-		v4, v6 = v4+a, v6+b
-		out[len(out)-1] = append(out[len(out)-1], r)
+	type chunk struct {
+		rules  []Rule
+		v4, v6 int
 	}
-	return out
+	var out []chunk
+	for _, both := range []bool{true, false} {
+		for _, r := range rules {
+			v4, v6 := weight([]Rule{r})
+			if (v4+v6 == 2) != both {
+				continue
+			}
+			i := slices.IndexFunc(out, func(c chunk) bool { return c.v4+v4 <= most && c.v6+v6 <= most })
+			if i < 0 {
+				i = len(out)
+				out = append(out, chunk{})
+			}
+			c := &out[i]
+			c.rules, c.v4, c.v6 = append(c.rules, r), c.v4+v4, c.v6+v6
+		}
+	}
+	chunks := make([][]Rule, len(out))
+	for i, c := range out {
+		chunks[i] = sorted(c.rules)
+	}
+	return chunks
 }
 
 // matches says whether r allows a flow whose other end has the address peer,
