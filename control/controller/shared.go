@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -115,14 +116,20 @@ func (c *Controller) enforcers(a *account) map[string]types.NamespacedName {
 }
 
 // othersKnow says whether all that other accounts may import from a network of a is
-// known. One that never had a network has nothing there that could be undone.
+// known. One that never had a network has nothing there that could be undone, and one
+// that shared none with another by its status, or a's, holds up nobody: clouds have many
+// accounts, and one that cannot be read is no reason to wait for all others.
 func (c *Controller) othersKnow(a *account, region string, n cloud.Network) bool {
 	a.mu.Lock()
 	mine := a.cloud
 	a.mu.Unlock()
+	own, _ := c.accountMirror.get(a.key)
+	shares := func(cpa *cloudv1alpha1.CloudProviderAccount) bool {
+		return cpa != nil && meta.IsStatusConditionTrue(cpa.Status.Conditions, conditionShared)
+	}
 	for _, key := range c.accountMirror.keys() {
 		cpa, ok := c.accountMirror.get(key)
-		if !ok || key == a.key || cpa.DeletionTimestamp != nil || cloudOf(cpa) != mine || !namesRegion(cpa, region) || !slices.Contains(cpa.Finalizers, finalizer) {
+		if !ok || !shares(cpa) && !shares(own) || key == a.key || cpa.DeletionTimestamp != nil || cloudOf(cpa) != mine || !namesRegion(cpa, region) || !slices.Contains(cpa.Finalizers, finalizer) {
 			continue
 		}
 		c.mu.Lock()
