@@ -320,6 +320,14 @@ func (w *world) flows(ports ...string) []sim.Flow {
 	return out
 }
 
+// vmPolicies is nil when policiesOn is as wanted.
+func (w *world) vmPolicies(want map[string]string) error {
+	if got := w.policiesOn(); !maps.Equal(got, want) {
+		return fmt.Errorf("%v; want %v", got, want)
+	}
+	return nil
+}
+
 // noFaults is nil when no fault is left.
 func (w *world) noFaults() error {
 	if left := w.sim.Faults(); len(left) > 0 {

@@ -21,6 +21,7 @@ type network struct {
 	pods    string       // a prefix that routes lead to with addresses unchanged; empty is none
 	groups  []*sim.Group // of users
 	vms     []vm
+	private bool // no VM has a public address
 }
 
 // vm is a machine of a network. It has an address and, outside of it, a public one.
@@ -96,7 +97,7 @@ func (n network) addTo(r *sim.Region, number int) {
 	count := 0
 	addInterface := func(i *sim.Instance, groups []string) {
 		x := &sim.Interface{ID: fmt.Sprintf("eni-%s%d", i.ID[len("i-"):], len(i.Interfaces)), Subnet: subnet, Groups: groups, PrivateIPs: []netip.Addr{next}}
-		if len(i.Interfaces) == 0 {
+		if len(i.Interfaces) == 0 && !n.private {
 			x.PublicIP = netip.AddrFrom4([4]byte{198, 18, byte(number), byte(10 + count)})
 		}
 		if n.ipv6 != "" {

@@ -109,15 +109,22 @@ func newSerialWorld(t testing.TB, e sim.Estate, o ...sim.Options) *world {
 // worldOn makes a world in a namespace of any API server, which has the CRDs.
 func worldOn(t testing.TB, config *rest.Config, ns, cluster string, e sim.Estate, o ...sim.Options) *world {
 	t.Helper()
-	w := &world{t: t, cluster: cluster, config: rest.CopyConfig(config), ns: ns, names: namesOf(e)}
+	w := &world{t: t, cluster: cluster, names: namesOf(e)}
+	w.connect(config, ns)
+	w.serveCloud(e, o...)
+	return w
+}
+
+// connect makes w one of a namespace of an API server.
+func (w *world) connect(config *rest.Config, ns string) {
+	w.t.Helper()
+	w.config, w.ns = rest.CopyConfig(config), ns
 	w.config.WarningHandler = w
 	config = w.config
 	w.client, w.core = dynamic.NewForConfigOrDie(config), kubernetes.NewForConfigOrDie(config)
 	w.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(discovery.NewDiscoveryClientForConfigOrDie(config)))
-	w.o = controller.Options{PollEvery: interval, Every: interval, Namespaces: []string{ns}, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	w.o = controller.Options{PollEvery: interval, Every: interval, Namespaces: []string{ns}, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil))}
 	w.aws = aws.Options{Attempts: 2, MaxBackoff: time.Second}
-	w.serveCloud(e, o...)
-	return w
 }
 
 func (w *world) serveCloud(e sim.Estate, o ...sim.Options) {

@@ -188,6 +188,12 @@ func (w *world) accountOf(name, account string) {
 			}
 		}
 	}
+	w.accountIn(name, account, regions...)
+}
+
+// accountIn is accountOf with these regions.
+func (w *world) accountIn(name, account string, regions ...string) {
+	w.t.Helper()
 	key := keyOf(account)
 	w.apply(fmt.Sprintf(`
 apiVersion: v1

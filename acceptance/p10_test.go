@@ -28,6 +28,7 @@ func TestP10_SelectorIsNarrowed(t *testing.T) {
 		FROM \ TO      one:443  one:22  two:22  three:22
 		198.51.100.77  .        X       .       .
 	`)
+	w.eventually("policies of VMs", func() error { return w.vmPolicies(map[string]string{"i-one": "SUCCESS web"}) })
 	if got := w.list(entities); len(got) != 1 {
 		t.Errorf("ExternalEntities: %v; want that of one VM", got)
 	}

@@ -27,6 +27,9 @@ func TestP12_CallsFail(t *testing.T) {
 				w.realized("other")
 				if count == 100 {
 					w.failed("db", "UnauthorizedOperation")
+					w.eventually("policies of VMs", func() error {
+						return w.vmPolicies(map[string]string{"i-db": "FAILED db", "i-other": "SUCCESS other"})
+					})
 					w.realized("other")
 					w.sim.ClearFaults()
 				}

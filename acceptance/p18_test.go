@@ -28,6 +28,7 @@ func TestP18_AllowBecomesReject(t *testing.T) {
 	w.mustReach(open)
 	w.policy("db", rule("Reject"))
 	w.failed("db", "RejectIsDrop")
+	w.eventually("policies of VMs", func() error { return w.vmPolicies(map[string]string{"i-db": "FAILED db"}) })
 	w.settle()
 	w.mustReach(closed)
 	w.policy("db", rule("Drop"))
