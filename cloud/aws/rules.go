@@ -143,9 +143,14 @@ func (w *writer) emit(protocol string, from, to int32, need, within flat.Set) {
 }
 
 // useful returns the memberships that save rules: all whose members are within,
-// less those without which there are not more rules.
+// less those, from the last on, without which there are not more rules.
 func (w *writer) useful(protocol string, need, within flat.Set) []*membership {
+	if len(need.Cover(within)) <= 1 {
+		return nil
+	}
 	var groups []*membership
+	var rests []flat.Set // what is left of need by those before each
+	rest := need
 	for _, m := range w.members {
 		addrs := m.addrs
 		switch protocol {
@@ -155,23 +160,22 @@ func (w *writer) useful(protocol string, need, within flat.Set) []*membership {
 			addrs = addrs.V6()
 		}
 		if addrs.Overlaps(need) && addrs.Within(within) {
-			groups = append(groups, m)
-		}
-	}
-	cost := func(groups []*membership) int {
-		rest := need
-		for _, m := range groups {
+			groups, rests = append(groups, m), append(rests, rest)
 			rest = rest.Minus(m.addrs)
 		}
-		return len(groups) + len(rest.Cover(within))
 	}
+	cost := len(groups) + len(rest.Cover(within))
+	var kept []*membership
+	var covered flat.Set // by those kept
 	for i := len(groups) - 1; i >= 0; i-- {
-		without := slices.Delete(slices.Clone(groups), i, i+1)
-		if cost(without) <= cost(groups) {
-			groups = without
+		if without := i + len(kept) + len(rests[i].Minus(covered).Cover(within)); without <= cost {
+			cost = without
+			continue
 		}
+		kept, covered = append(kept, groups[i]), covered.Union(groups[i].addrs)
 	}
-	return groups
+	slices.Reverse(kept)
+	return kept
 }
 
 // fill puts rules into as few groups as hold them: first those that count in both
