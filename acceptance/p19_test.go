@@ -28,7 +28,7 @@ func TestP19_ManyPoliciesAtStart(t *testing.T) {
 			198.51.100.77  X        X        X        X        X        X
 			`)
 			writes := w.sim.Calls().Writes
-			if len(writes) > 10 {
+			if len(writes) > 15 {
 				t.Errorf("%d writes for one VM, want a handful; the last: %+v", len(writes), writes[len(writes)-1])
 			}
 			reads := 0
