@@ -20,8 +20,10 @@ type kin struct {
 	// joins: rules that others are about to be under name what it gains. leaves:
 	// rules that others are about to leave name what it loses.
 	joins, leaves bool
-	after         map[*kin]bool // those that must move before it
-	seen          map[view]*flat.Set
+	// Those that must have moved before it: joined, because its new rules name what
+	// they gain, and left, because their old rules name what it loses.
+	joined, left map[*kin]bool
+	seen         map[view]*flat.Set
 }
 
 // view is one side of the rules that a kin is under.
@@ -33,7 +35,7 @@ type view struct {
 // maxKin is from how many different moves on no order is looked for.
 const maxKin = 300
 
-// order finds out which interfaces can move in one call, and when. One that loses
+// order finds out which interfaces can move in one call, and when all do. One that loses
 // a group by which others are still let pass moves after these have moved, and one
 // that gains a group by which others are about to let it pass moves before them.
 // Where that goes around in circles, as among those of one group that names
@@ -66,7 +68,7 @@ func (a *applier) kins(movers []*mover) []*kin {
 		}
 		k := byMove[id]
 		if k == nil {
-			k = &kin{now: m.now, final: m.final, gains: without(m.final, m.now), loses: without(m.now, m.final), twice: m.forced, seen: map[view]*flat.Set{}, after: map[*kin]bool{}}
+			k = &kin{now: m.now, final: m.final, gains: without(m.final, m.now), loses: without(m.now, m.final), twice: m.forced, seen: map[view]*flat.Set{}, joined: map[*kin]bool{}, left: map[*kin]bool{}}
 			k.joins, k.leaves = m.forced && len(m.join) > 0, m.forced && len(m.leave) > 0
 			byMove[id] = k
 			list = append(list, k)
@@ -99,14 +101,14 @@ func (a *applier) relate(list []*kin) {
 			}
 			if len(j.loses) > 0 && a.names(j.gains, i.gains) && a.mayReach(i, j, false) {
 				i.joins = true
-				j.after[i] = true
+				j.joined[i] = true
 			}
 			if a.names(j.loses, i.loses) && a.mayReach(i, j, true) {
 				i.leaves = true
-				i.after[j] = true
+				i.left[j] = true
 			}
 		}
-		i.twice = i.twice || i.after[i]
+		i.twice = i.twice || i.joined[i] || i.left[i]
 	}
 }
 
@@ -200,19 +202,19 @@ func (a *applier) admits(k *kin, v view, peer *kin) bool {
 	return peer.anywhere || known.Overlaps(peer.addrs)
 }
 
-// level numbers the waves in which those that need one call move, and picks those
-// that need two: as few interfaces as it finds.
+// waits says whether k must move after o has. One that takes two calls has joined
+// before anybody moves, and leaves after all have.
+func (k *kin) waits(o *kin) bool { return k.joined[o] && !o.twice || k.left[o] && !k.twice }
+
+// level numbers the waves in which interfaces move, and picks those that take two
+// calls: as few interfaces as it finds.
 func (a *applier) level(list []*kin) {
-	for wave := 0; ; {
-		list = keep(list, func(k *kin) bool { return !k.twice })
-		if len(list) == 0 {
-			return
-		}
-		waiting := keep(list, func(k *kin) bool {
-			return slices.ContainsFunc(list, func(o *kin) bool { return k.after[o] })
-		})
+	for wave := 0; len(list) > 0; {
+		waiting := keep(list, func(k *kin) bool { return slices.ContainsFunc(list, k.waits) })
 		if len(waiting) == len(list) {
-			slices.MinFunc(circle(list), func(x, y *kin) int { return len(x.movers) - len(y.movers) }).twice = true
+			// There is one: none waits for another where all take two calls.
+			once := keep(circle(list), func(k *kin) bool { return !k.twice })
+			slices.MinFunc(once, func(x, y *kin) int { return len(x.movers) - len(y.movers) }).twice = true
 			continue
 		}
 		for _, k := range list {
@@ -232,7 +234,7 @@ func (a *applier) level(list []*kin) {
 func circle(list []*kin) []*kin {
 	for {
 		next := keep(list, func(k *kin) bool {
-			return slices.ContainsFunc(list, func(o *kin) bool { return o.after[k] })
+			return slices.ContainsFunc(list, func(o *kin) bool { return o.waits(k) })
 		})
 		if len(next) == len(list) {
 			return list

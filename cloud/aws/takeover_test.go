@@ -49,6 +49,16 @@ func (e *ec2) nephes() []string {
 	return out
 }
 
+// isFull says whether an interface has no place for as many groups again.
+func (e *ec2) isFull() bool {
+	for _, i := range e.Estate().Accounts[0].Regions[0].Instances {
+		if slices.ContainsFunc(i.Interfaces, func(n *sim.Interface) bool { return len(n.Groups) > 8 }) {
+			return true
+		}
+	}
+	return false
+}
+
 // What a Nephe enforces is taken over with no flow cut that passes before and
 // after, and none opened in between, whatever the policies; nothing of Nephe's is
 // left, and nothing is written a second time.
@@ -61,15 +71,19 @@ func TestTakeOver(t *testing.T) {
 	for seed := range policytest.Seeds(t, worlds) {
 		rnd := policytest.Rand(seed)
 		s := distinct(policytest.VMWorld(rnd, 4+rnd.IntN(10)))
-		e := serve(t, estate(s, sim.Quotas{}), sim.Options{NoThrottle: true})
-		e.sync(t, e.account(t, aws.Options{}), s)
+		// Interfaces have places enough to keep old groups beside new ones.
+		e := serve(t, estate(s, sim.Quotas{GroupsPerInterface: 16}), sim.Options{NoThrottle: true})
+		account := func(change ...func(*aws.Config)) *aws.Account {
+			return e.account(t, aws.Options{}, append(change, func(c *aws.Config) { c.Quotas.GroupsPerNIC = 16 })...)
+		}
+		e.sync(t, account(), s)
 		e.edit(t, asNephe)
 		taken += len(e.nephes())
 
-		a := e.account(t, aws.Options{}, takeOver)
-		end := e.record(s, policytest.Flows(rnd, s, 80))
+		a := account(takeOver)
+		end := e.recordFor(s, policytest.Flows(rnd, s, 80), e.isFull())
 		reports := e.sync(t, a, s)
-		reports = e.sync(t, e.account(t, aws.Options{}, takeOver), s) // what another VPC's groups named
+		reports = e.sync(t, account(takeOver), s) // what another VPC's groups named
 		if err := end(); err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
 		}
@@ -81,7 +95,7 @@ func TestTakeOver(t *testing.T) {
 		}
 		writes := e.writes()
 		e.sync(t, a, s)
-		e.sync(t, e.account(t, aws.Options{}), s) // the request may end
+		e.sync(t, account(), s) // the request may end
 		if n := e.writes(); n != writes {
 			t.Fatalf("seed %d: %d writes when nothing has changed: %+v", seed, n-writes, e.Calls().Writes[writes:])
 		}
