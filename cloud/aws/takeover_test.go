@@ -63,9 +63,9 @@ func (e *ec2) isFull() bool {
 // after, and none opened in between, whatever the policies; nothing of Nephe's is
 // left, and nothing is written a second time.
 func TestTakeOver(t *testing.T) {
-	worlds := 60
+	worlds := 20
 	if testing.Short() {
-		worlds = 10
+		worlds = 8
 	}
 	taken := 0
 	for seed := range policytest.Seeds(t, worlds) {
