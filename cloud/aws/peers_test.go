@@ -99,7 +99,7 @@ func (e *ec2) settle(t testing.TB, rnd *rand.Rand, a cloud.Account, s policy.Sna
 		if round > 6 {
 			t.Fatal("it does not settle")
 		}
-		more := round == 1
+		more, written := round == 1, false
 		for _, rs := range list {
 			rs.Pending = nil
 			for _, o := range list {
@@ -109,7 +109,7 @@ func (e *ec2) settle(t testing.TB, rnd *rand.Rand, a cloud.Account, s policy.Sna
 			}
 			slices.Sort(rs.Pending)
 			enforcer := a.Enforcer(regionID, rs.Workloads[0].Workload.Network)
-			if round > 1 {
+			if round > 1 || written { // who sees what is written reads anew
 				enforcer.Forget()
 			}
 			report, err := enforcer.Sync(context.Background(), rs)
@@ -118,7 +118,7 @@ func (e *ec2) settle(t testing.TB, rnd *rand.Rand, a cloud.Account, s policy.Sna
 			}
 			delete(pending, rs.Target)
 			reports[rs.Target] = report
-			more = more || report.Shared
+			more, written = more || report.Shared, written || report.Shared
 		}
 		if !more {
 			return reports, round
