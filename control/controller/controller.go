@@ -111,6 +111,7 @@ type Controller struct {
 	valid      map[types.NamespacedName]selector // the last readable form of each CloudEntitySelector
 	targets    map[string]*target
 	known      map[string]bool // targets of which the inventory is known; it stays so
+	unread     string          // a policy that the targets wait for
 	entityErrs map[types.NamespacedName]string
 	agentSides map[string]agentSide          // by workload ID, of VMs with an agent
 	notices    map[string]*kube.Notice       // by Policy.ID

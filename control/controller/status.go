@@ -207,6 +207,9 @@ func (c *Controller) enforcedCondition(a *account, inventory metav1.Condition) m
 		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "Failing", list(failing)
 	case len(left) > 0:
 		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "LeftBehind", list(left)
+	case len(held) > 0 && c.isUnread() != "":
+		out.Status, out.Reason = metav1.ConditionUnknown, "Held"
+		out.Message = fmt.Sprintf("nothing is written until %s can be read, or is deleted: %s", c.isUnread(), list(held))
 	case len(held) > 0 && inventory.Status == metav1.ConditionFalse:
 		out.Status, out.Reason = metav1.ConditionUnknown, "Held"
 		out.Message = "nothing is written until all VMs there are known: " + list(held)

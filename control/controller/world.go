@@ -90,6 +90,8 @@ func (c *Controller) updateWorld() {
 	c.mu.Unlock()
 	// After the imports: an ExternalEntity is made because of its import.
 	source := c.source.Snapshot()
+	unread := unreadPolicy(c.source.Notices(), source.Policies)
+	c.noteUnread(unread)
 
 	before := w.now
 	next := source
@@ -107,7 +109,7 @@ func (c *Controller) updateWorld() {
 	for _, name := range slices.Sorted(maps.Keys(targets)) {
 		t := targets[name]
 		isOpen, isHeld := t.isOpen()
-		opens := !isOpen && known[name]
+		opens := !isOpen && known[name] && unread == ""
 		if !opens && !changed[name] && !restated[name] && (isOpen || isHeld) {
 			continue
 		}
