@@ -63,12 +63,18 @@ func (a *applier) move(ctx context.Context) {
 	}
 }
 
+// isRoomy says whether m may have its old and its new groups at once.
+func (a *applier) isRoomy(m *mover) bool {
+	return len(union(m.now, m.final)) <= a.account.config.Quotas.orDefaults().most(m.id)
+}
+
 // route finds the steps of m: whether it joins before it moves, and leaves after.
 func (a *applier) route(m *mover, joins, leaves bool) {
 	most := a.account.config.Quotas.orDefaults().most(m.id)
 	m.first, m.second = m.now, m.final
-	if both := union(m.now, m.final); joins && leaves && len(both) <= most && !m.forced {
-		m.first, m.second = both, both
+	if joins && leaves && !m.forced && a.isRoomy(m) {
+		m.first = union(m.now, m.final)
+		m.second = m.first
 		return
 	}
 	// One that has no place to wait in moves before the others, or after them.

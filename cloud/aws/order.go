@@ -17,6 +17,7 @@ type kin struct {
 	addrs        flat.Set
 	anywhere     bool // not all addresses are known
 	twice        bool // it takes two calls
+	roomy        bool // its old and its new groups have a place together
 	// joins: rules that others are about to be under name what it gains. leaves:
 	// rules that others are about to leave name what it loses.
 	joins, leaves bool
@@ -84,6 +85,7 @@ func (a *applier) kins(movers []*mover) []*kin {
 			}
 		}
 		k.addrs = flat.SetOfAddrs(addrs...)
+		k.roomy = !slices.ContainsFunc(k.movers, func(m *mover) bool { return m.forced || !a.isRoomy(m) })
 	}
 	return list
 }
@@ -203,8 +205,13 @@ func (a *applier) admits(k *kin, v view, peer *kin) bool {
 }
 
 // waits says whether k must move after o has. One that takes two calls has joined
-// before anybody moves, and leaves after all have.
-func (k *kin) waits(o *kin) bool { return k.joined[o] && !o.twice || k.left[o] && !k.twice }
+// before anybody moves, and leaves after all have; one that has all its old and new
+// groups meanwhile waits for nobody, and nobody for it.
+func (k *kin) waits(o *kin) bool {
+	return !k.hasBoth() && !o.hasBoth() && (k.joined[o] && !o.twice || k.left[o] && !k.twice)
+}
+
+func (k *kin) hasBoth() bool { return k.twice && k.joins && k.leaves && k.roomy }
 
 // level numbers the waves in which interfaces move, and picks those that take two
 // calls: as few interfaces as it finds.
