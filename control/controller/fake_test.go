@@ -28,8 +28,10 @@ type fakeCloud struct {
 	vms       map[string][]cloud.VM        // by region
 	down      map[string]error             // by region: all calls fail
 	blind     map[string]error             // by matchID of a network: VMs of it cannot be listed
+	silent    map[string]chan struct{}     // by account object: calls wait until it is closed
 	refuse    map[string]error             // by network: writes fail
 	nics      map[string]map[string]string // by network and NIC: what is enforced there
+	marks     map[string]string            // by NIC: the account object that has written there last
 	made      int                          // accounts made
 	reads     map[string]int               // listings, by region
 	writes    int
@@ -43,7 +45,7 @@ func newFakeCloud() *fakeCloud {
 		key: "right-key", latency: 2 * time.Millisecond,
 		networks: map[string][]cloud.Network{}, vms: map[string][]cloud.VM{},
 		down: map[string]error{}, blind: map[string]error{}, refuse: map[string]error{},
-		nics: map[string]map[string]string{}, groups: map[string][]cloud.SecurityGroup{}, reads: map[string]int{},
+		silent: map[string]chan struct{}{}, nics: map[string]map[string]string{}, marks: map[string]string{}, groups: map[string][]cloud.SecurityGroup{}, reads: map[string]int{},
 	}
 }
 
@@ -88,7 +90,15 @@ func (a *fakeAccount) Regions() []string { return a.regions }
 func (a *fakeAccount) call(ctx context.Context, region string) error {
 	a.cloud.mu.Lock()
 	latency, err, right := a.cloud.latency, a.cloud.down[region], a.secret == a.cloud.key
+	silent := a.cloud.silent[a.prefix[strings.LastIndex(a.prefix, "/")+1:]]
 	a.cloud.mu.Unlock()
+	if silent != nil {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-silent:
+		}
+	}
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -221,7 +231,9 @@ func (d *fakeDriver) Read(ctx context.Context) (map[string]string, error) {
 	f := d.account.cloud
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return maps.Clone(f.nics[d.network]), nil
+	have := maps.Clone(f.nics[d.network])
+	maps.DeleteFunc(have, func(nic, _ string) bool { by, ok := f.marks[nic]; return ok && by != d.account.prefix })
+	return have, nil
 }
 
 func (d *fakeDriver) Apply(ctx context.Context, changes []plan.Change[string]) error {
@@ -247,6 +259,7 @@ func (d *fakeDriver) Apply(ctx context.Context, changes []plan.Change[string]) e
 			continue
 		}
 		f.writes++
+		f.marks[c.Key] = d.account.prefix
 		if f.nics[d.network] == nil {
 			f.nics[d.network] = map[string]string{}
 		}

@@ -115,50 +115,99 @@ func (c *Controller) enforcers(a *account) map[string]types.NamespacedName {
 	return out
 }
 
-// othersKnow says whether all that other accounts may import from a network of a is
-// known. One that never had a network has nothing there that could be undone, and one
-// that shared none with another by its status, or a's, holds up nobody: clouds have many
-// accounts, and one that cannot be read is no reason to wait for all others.
+// othersKnow says whether all that is imported from a network of a is known, by whatever
+// account, and has gone to the one that enforces there: a Ruleset that lacks what another
+// account has yet to tell opens that.
 func (c *Controller) othersKnow(a *account, region string, n cloud.Network) bool {
+	if c.isUnlisted(a, region) { // first: who lists the network from here on is seen below
+		return false
+	}
+	var here []*account
+	var enforcer *account
+	var oldest time.Time
+	for _, o := range append(c.sharers(a), a) {
+		lists, since := o.lists(region, n)
+		if !lists {
+			continue
+		}
+		here = append(here, o)
+		if enforcer == nil || cmp.Or(since.Compare(oldest), compareKeys(o.key, enforcer.key)) < 0 {
+			enforcer, oldest = o, since
+		}
+	}
+	return !slices.ContainsFunc(here, func(o *account) bool { return !o.hasAssigned(region, n, enforcer.key) })
+}
+
+// isUnlisted says whether another account may have networks of a in a region, and has not
+// listed it yet. One that cannot holds up a only when, by the status of either, it has
+// shared networks before: clouds have many accounts, and most share nothing.
+func (c *Controller) isUnlisted(a *account, region string) bool {
 	a.mu.Lock()
 	mine := a.cloud
 	a.mu.Unlock()
 	own, _ := c.accountMirror.get(a.key)
-	shares := func(cpa *cloudv1alpha1.CloudProviderAccount) bool {
-		return cpa != nil && meta.IsStatusConditionTrue(cpa.Status.Conditions, conditionShared)
-	}
 	for _, key := range c.accountMirror.keys() {
 		cpa, ok := c.accountMirror.get(key)
-		if !ok || !shares(cpa) && !shares(own) || key == a.key || cpa.DeletionTimestamp != nil || cloudOf(cpa) != mine || !namesRegion(cpa, region) || !slices.Contains(cpa.Finalizers, finalizer) {
+		if !ok || key == a.key || cpa.DeletionTimestamp != nil || cloudOf(cpa) != mine || !namesRegion(cpa, region) {
 			continue
 		}
 		c.mu.Lock()
 		o := c.accounts[key]
 		c.mu.Unlock()
-		if o == nil || !o.knows(region, n) {
-			return false
+		if o == nil {
+			return true // not looked at yet
+		}
+		hasListed, hasFailed := o.hasListed(mine, region)
+		if !hasListed && (!hasFailed || isShared(cpa) || isShared(own)) {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
-// knows says whether all is known that the account's selectors may pick in a network.
-func (a *account) knows(region string, n cloud.Network) bool {
+// isShared says whether another account enforced for an account, as far as is known.
+func isShared(cpa *cloudv1alpha1.CloudProviderAccount) bool {
+	return cpa != nil && meta.IsStatusConditionTrue(cpa.Status.Conditions, conditionShared)
+}
+
+// hasListed says whether the networks of a region have been read since the start, as one
+// of that cloud, and whether that failed the last time.
+func (a *account) hasListed(cloud, region string) (hasListed, hasFailed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.cloud == "" || a.unreadable || a.version != a.assignedVersion {
-		return false // not looked at yet, or not whole
-	}
-	matches := matchesOf(a.selectors)
-	if len(matches) == 0 || a.gone {
-		return true
+	if a.cloud != cloud {
+		return false, false // its object has changed
 	}
 	r := a.regions[region]
-	if r == nil || !r.view.networksRead {
+	return r != nil && r.view.networksRead, a.connectErr != nil || r != nil && r.view.networksErr != nil
+}
+
+// lists is networks for one of them.
+func (a *account) lists(region string, n cloud.Network) (lists bool, created time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.regions[region]
+	if r == nil || a.retiring || a.gone {
+		return false, a.created
+	}
+	return slices.ContainsFunc(r.view.networks, func(x cloud.Network) bool { return x.ID == n.ID }), a.created
+}
+
+// hasAssigned says whether all is known that the account's selectors may pick in a network
+// that it lists, and is published as what that account enforces. Until it knows an older
+// account that lists the network, an account takes itself for that.
+func (a *account) hasAssigned(region string, n cloud.Network, enforcer types.NamespacedName) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.regions[region]
+	if r == nil || a.unreadable || a.version != a.assignedVersion {
 		return false
 	}
-	isThere := slices.ContainsFunc(r.view.networks, func(x cloud.Network) bool { return x.ID == n.ID })
-	return !isThere || r.view.knows(n, matches)
+	by, ok := a.enforcer[networkKey(region, n.ID)]
+	if !ok {
+		by = a.key
+	}
+	return by == enforcer && r.view.knows(n, matchesOf(a.selectors))
 }
 
 // claims returns what other accounts than key import one VM as. The caller holds c.mu.
@@ -235,6 +284,20 @@ func (c *Controller) addSharers(a *account) {
 	for _, o := range c.sharers(a) {
 		c.accountQueue.add(o.key)
 	}
+}
+
+// mayUnshare says whether the account's condition Shared may go when it has none: until
+// all others that it may be of have been read, what it said before the start stands, since
+// it is what makes accounts wait for one that cannot be read.
+func (c *Controller) mayUnshare(a *account, cpa *cloudv1alpha1.CloudProviderAccount) bool {
+	a.mu.Lock()
+	mine := a.cloud
+	a.mu.Unlock()
+	_, _, regions := specOf(cpa)
+	return !slices.ContainsFunc(regions, func(region string) bool {
+		hasListed, _ := a.hasListed(mine, region)
+		return !hasListed || c.isUnlisted(a, region)
+	})
 }
 
 // sharedCondition says which networks another account enforces in; ok is false, and the

@@ -65,7 +65,7 @@ func (c *Controller) writeAccountStatus(ctx context.Context, a *account, cpa *cl
 		text = cpa.Status.Error
 	}
 	conditions := []metav1.Condition{connected, inventory, c.enforcedCondition(a, inventory), c.quotasCondition(a)}
-	if shared, ok := a.sharedCondition(); ok || inventory.Reason != reasonPending {
+	if shared, ok := a.sharedCondition(); ok || c.mayUnshare(a, cpa) {
 		conditions = append(conditions, shared)
 	}
 	return c.writeStatus(ctx, cpa, text, conditions...)

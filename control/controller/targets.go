@@ -44,7 +44,9 @@ func (c *Controller) setTargets(ctx context.Context, a *account, views map[strin
 			used[i.target()] = true
 		}
 	}
+	isNews := false
 	for _, t := range known {
+		isNews = isNews || !c.known[t]
 		c.known[t] = true
 	}
 	for name, p := range wanted {
@@ -53,6 +55,9 @@ func (c *Controller) setTargets(ctx context.Context, a *account, views map[strin
 		}
 	}
 	c.mu.Unlock()
+	if isNews { // it may have waited for another account alone
+		c.pokeWorld()
+	}
 	c.dropTargets(a.key, func(t *target) bool {
 		view, ok := views[t.region]
 		if !ok {

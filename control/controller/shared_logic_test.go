@@ -1,0 +1,181 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/cloud"
+)
+
+// pair is two accounts of one cloud that share a network, at a start. The older one
+// enforces; each imports a VM of its own.
+type pair struct {
+	t          *testing.T
+	c          *Controller
+	old, young *account
+}
+
+func newPair(t *testing.T) *pair {
+	t.Helper()
+	c, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pair{t: t, c: c, old: pairOne(c, "old", 1), young: pairOne(c, "young", 2)}
+}
+
+// pairOne makes an account whose object was looked at, and nothing else.
+func pairOne(c *Controller, name string, age int64) *account {
+	key := types.NamespacedName{Namespace: "ns", Name: name}
+	cpa := &cloudv1alpha1.CloudProviderAccount{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, CreationTimestamp: metav1.Unix(age, 0)},
+		Spec:       cloudv1alpha1.CloudProviderAccountSpec{AWSConfig: &cloudv1alpha1.AWSConfig{Region: []string{"r"}}},
+	}
+	c.accountMirror.items[key] = cpa
+	a := c.account(key, "aws")
+	a.setOrigin(cpa)
+	a.selectors = []selector{{key: key, entries: []entry{{match: cloud.Match{VMs: []cloud.VMMatch{{ID: "i-" + name}}}}}}}
+	a.regions["r"] = &region{name: "r", wake: make(chan struct{}, 1)}
+	return a
+}
+
+// list has the account's region told of.
+func (a *account) list(networks ...string) {
+	var all []cloud.Network
+	for _, n := range networks {
+		all = append(all, cloud.Network{ID: n, Region: "r"})
+	}
+	vm := machine("i-"+a.key.Name, a.key.Name, "n")
+	vm.Region = "r"
+	matches := matchesOf(a.selectors)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.regions["r"]
+	r.view = r.view.with(all, nil, matches, slices.Repeat([]cloud.VMs{{VMs: []cloud.VM{vm}}}, len(matches)))
+	a.version++
+}
+
+func (p *pair) knows(a *account) bool { return p.c.isKnown(targetName("aws", a.key, "r", "n")) }
+
+// check says what is wrong when a target of the network is known.
+func (p *pair) check() error {
+	if !p.knows(p.old) && !p.knows(p.young) {
+		return nil
+	}
+	for _, a := range []*account{p.old, p.young} {
+		i, ok := p.c.imports.Get(workloadID((&imported{selector: a.key, vm: cloud.VM{ID: "i-" + a.key.Name}}).key()))
+		if !ok || i.target() != "aws/ns/old/r/n" {
+			return fmt.Errorf("old begins: %v, young begins: %v, while the VM of %s is imported as %+v", p.knows(p.old), p.knows(p.young), a.key.Name, i)
+		}
+	}
+	return nil
+}
+
+// In whatever order two accounts are listed and looked at, neither begins before the VMs of
+// both are known to go to the one that enforces.
+func TestNoOrderOpensASharedNetwork(t *testing.T) {
+	const length = 5
+	steps := []string{"old is listed", "young is listed", "old is looked at", "young is looked at"}
+	for n := range 1 << (2 * length) {
+		p := newPair(t)
+		var done []string
+		step := func(i int) {
+			done = append(done, steps[i])
+			switch i {
+			case 0:
+				p.old.list("n")
+			case 1:
+				p.young.list("n")
+			case 2:
+				p.c.assignVMs(t.Context(), p.old)
+			case 3:
+				p.c.assignVMs(t.Context(), p.young)
+			}
+			if err := p.check(); err != nil {
+				t.Fatalf("%q: %v", done, err)
+			}
+		}
+		for k := range length {
+			step(n >> (2 * k) & 3)
+		}
+		for _, i := range []int{0, 1, 2, 3, 2, 3} { // whoever tells something new has the others looked at
+			step(i)
+		}
+		if !p.knows(p.old) || !p.knows(p.young) {
+			t.Fatalf("%q: old begins: %v, young begins: %v", done, p.knows(p.old), p.knows(p.young))
+		}
+	}
+}
+
+// What of another account holds up one that has been listed.
+func TestWhoIsWaitedFor(t *testing.T) {
+	shared := func(a *account, c *Controller) {
+		cpa, _ := c.accountMirror.get(a.key)
+		cpa.Status.Conditions = []metav1.Condition{{Type: conditionShared, Status: metav1.ConditionTrue}}
+	}
+	refused := errors.New("refused")
+	for _, tt := range []struct {
+		name  string
+		young func(*pair)
+		want  bool // old begins
+	}{
+		{"its object is not looked at", func(p *pair) { delete(p.c.accounts, p.young.key) }, false},
+		{"its object is looked at as another cloud's", func(p *pair) { p.young.cloud = "aws elsewhere" }, false},
+		{"its Secret is not read", func(p *pair) { p.young.regions = map[string]*region{} }, false},
+		{"its region is not listed", func(*pair) {}, false},
+		{"its region is not listed, and it has no selector", func(p *pair) { p.young.selectors = nil }, false},
+		{"it waits to be restored", func(p *pair) {
+			cpa, _ := p.c.accountMirror.get(p.young.key)
+			cpa.Finalizers = []string{finalizer}
+		}, false},
+		{"its client is refused", func(p *pair) { p.young.connectErr = refused }, true},
+		{"its client is refused, and it has shared", func(p *pair) { p.young.connectErr = refused; shared(p.young, p.c) }, false},
+		{"its client is refused, and the other has shared", func(p *pair) { p.young.connectErr = refused; shared(p.old, p.c) }, false},
+		{"its region fails", func(p *pair) { p.young.regions["r"].view.networksErr = refused }, true},
+		{"its region fails, and it has shared", func(p *pair) { p.young.regions["r"].view.networksErr = refused; shared(p.young, p.c) }, false},
+		{"it has other networks", func(p *pair) { p.young.list("other"); p.young.unreadable = true; shared(p.young, p.c) }, true},
+		{"it has the network, and was not looked at since", func(p *pair) { p.young.list("n") }, false},
+		{"it has the network, and a selector that cannot be read", func(p *pair) { p.young.list("n"); p.young.unreadable = true; p.look() }, false},
+		{"it has the network, and a selector that was not listed", func(p *pair) {
+			p.young.list("n")
+			p.young.selectors = []selector{{key: p.young.key, entries: []entry{{match: cloud.Match{NetworkID: "n"}}}}}
+			p.look()
+		}, false},
+		{"it has the network, and no selector", func(p *pair) { p.young.selectors = nil; p.young.list("n"); p.look() }, true},
+		{"it has the network", func(p *pair) { p.young.list("n"); p.look() }, true},
+		{"it is older, has the network and no selector, and was not listed", func(p *pair) {
+			p.young.created, p.young.selectors = time.Unix(0, 0), nil
+		}, false},
+		{"it names other regions", func(p *pair) {
+			cpa, _ := p.c.accountMirror.get(p.young.key)
+			cpa.Spec.AWSConfig.Region = []string{"elsewhere"}
+		}, true},
+		{"it is of another cloud", func(p *pair) {
+			cpa, _ := p.c.accountMirror.get(p.young.key)
+			cpa.Spec.AWSConfig.Endpoint = "https://elsewhere"
+		}, true},
+		{"it is being deleted", func(p *pair) {
+			cpa, _ := p.c.accountMirror.get(p.young.key)
+			cpa.DeletionTimestamp = &metav1.Time{}
+		}, true},
+	} {
+		p := newPair(t)
+		p.old.list("n")
+		tt.young(p)
+		p.c.assignVMs(t.Context(), p.old)
+		if got := p.knows(p.old); got != tt.want {
+			t.Errorf("%s: the other one begins: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// look has young looked at, once it knows of old.
+func (p *pair) look() { p.c.assignVMs(p.t.Context(), p.young) }
