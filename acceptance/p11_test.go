@@ -42,6 +42,11 @@ func TestP11_DeleteAndCreateAtOnce(t *testing.T) {
 		w.removeNamed(policies, "db")
 		w.eventually("the end of the policy is under way", deleting)
 		w.policy("db", text)
+		w.eventuallyReach(`
+		FROM \ TO      db:5432  db:22
+		web            .        X
+		198.51.100.77  X        X
+	`) // without it there may be nothing to end the next time
 	}
 	w.sim.ClearFaults()
 	w.settle()
