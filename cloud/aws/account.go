@@ -78,8 +78,8 @@ type Options struct {
 	MaxBackoff time.Duration
 	// Settle is how long a new security group may stay unknown to EC2; 0 means a minute.
 	Settle time.Duration
-	// ManyPeers is Place.ManyPeers.
-	ManyPeers int
+	// ManyPeers and ManyPrefixes are those of a Place.
+	ManyPeers, ManyPrefixes int
 	// Resolver finds the addresses of databases by the names of their endpoints;
 	// nil means the system's.
 	Resolver Resolver

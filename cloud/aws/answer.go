@@ -26,7 +26,7 @@ func Answer(objects map[string]Object, w *policy.Workload, members []*policy.Wor
 		return false, false, fmt.Errorf("answer for %s: the flow's other end has no address", w.ID)
 	}
 	peer = peer.Unmap()
-	carriers := carriersOf(objects, members)
+	peers := peersIn(objects, members)
 	allowed = true
 	for _, n := range w.Interfaces {
 		o, ok := objects[NICKey(n.ID)]
@@ -36,7 +36,7 @@ func Answer(objects map[string]Object, w *policy.Workload, members []*policy.Wor
 		governed = true
 		allowed = allowed && slices.ContainsFunc(o.NIC.Groups, func(key string) bool {
 			g := objects[key].Group
-			return g != nil && slices.ContainsFunc(g.rules(d), func(r Rule) bool { return r.matches(f, peer, carriers) })
+			return g != nil && slices.ContainsFunc(g.rules(d), func(r Rule) bool { return r.matches(f, peer, peers) })
 		})
 	}
 	return allowed, governed, nil
@@ -50,19 +50,24 @@ func onAnother(w *policy.Workload, n policy.Interface, a netip.Addr) bool {
 	return slices.ContainsFunc(w.Interfaces, func(o policy.Interface) bool { return slices.Contains(o.Addrs, a) })
 }
 
-// carriersOf returns the private addresses of the interfaces that carry a group,
-// given the workloads that have the interfaces.
-func carriersOf(objects map[string]Object, workloads []*policy.Workload) func(string) flat.Set {
+// peersIn returns what a rule means that names a group or a list: the private
+// addresses of the interfaces that carry the one, given the workloads that have the
+// interfaces, and the entries of the other.
+func peersIn(objects map[string]Object, workloads []*policy.Workload) func(string) flat.Set {
 	known := map[string]flat.Set{}
-	return func(group string) flat.Set {
-		s, ok := known[group]
+	return func(key string) flat.Set {
+		s, ok := known[key]
 		if ok {
 			return s
+		}
+		if x := objects[key].List; x != nil {
+			known[key] = flat.SetOf(x.Entries...)
+			return known[key]
 		}
 		var addrs []netip.Addr
 		for _, w := range workloads {
 			for _, n := range w.Interfaces {
-				if o := objects[NICKey(n.ID)]; o.NIC == nil || !slices.Contains(o.NIC.Groups, group) {
+				if o := objects[NICKey(n.ID)]; o.NIC == nil || !slices.Contains(o.NIC.Groups, key) {
 					continue
 				}
 				for _, a := range n.Addrs {
@@ -73,7 +78,7 @@ func carriersOf(objects map[string]Object, workloads []*policy.Workload) func(st
 			}
 		}
 		s = flat.SetOfAddrs(addrs...)
-		known[group] = s
+		known[key] = s
 		return s
 	}
 }

@@ -32,21 +32,32 @@ func (d *Driver) Apply(ctx context.Context, changes []plan.Change[Object]) error
 	}
 	a := &applier{Driver: d, failed: map[string]error{}, have: map[string]*Group{}, wanted: map[string]*Group{}, named: map[string][]string{}}
 	for _, c := range changes {
-		if c.Have != nil && c.Have.NIC != nil || c.Want != nil && c.Want.NIC != nil {
+		o := c.Want
+		if o == nil {
+			o = c.Have
+		}
+		switch {
+		case o.NIC != nil:
 			a.nics = append(a.nics, c)
-		} else {
+		case o.List != nil:
+			a.lists = append(a.lists, c)
+		default:
 			a.groups = append(a.groups, c)
 			if c.Want != nil {
 				a.wanted[c.Key] = c.Want.Group
 			}
 		}
 	}
+	a.createLists(ctx)
 	a.createGroups(ctx)
 	a.delayed = a.rewrites()
 	a.fillAll(ctx, slices.DeleteFunc(slices.Clone(a.groups), func(c plan.Change[Object]) bool { return a.isDelayed(c.Key) }))
+	a.changeLists(ctx, false)
 	a.move(ctx)
+	a.changeLists(ctx, true)
 	a.revokeGroups(ctx, a.groups)
 	a.deleteGroups(ctx)
+	a.deleteLists(ctx)
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(a.failed)) {
 		errs = append(errs, &plan.ChangeError{Key: key, Err: scrub(d.account.config.Credentials, a.failed[key])})
@@ -57,10 +68,10 @@ func (d *Driver) Apply(ctx context.Context, changes []plan.Change[Object]) error
 // applier is one call of Apply.
 type applier struct {
 	*Driver
-	groups, nics []plan.Change[Object]
-	wanted       map[string]*Group   // of groups
-	delayed      []*rewrite          // made while interfaces move
-	named        map[string][]string // what peers has found
+	groups, lists, nics []plan.Change[Object]
+	wanted              map[string]*Group   // of groups
+	delayed             []*rewrite          // made while interfaces move
+	named               map[string][]string // what peers has found
 
 	mu     sync.Mutex        // for what follows, and the groups of the ground, while several calls are under way
 	have   map[string]*Group // what groups that are to stay have now
@@ -332,14 +343,7 @@ func (a *applier) setRules(key string, dir policy.Direction, rules []Rule) {
 // revokeGroups takes the rules that are not wanted, from groups whose new rules
 // are in force: also those that name a group whose members are all there.
 func (a *applier) revokeGroups(ctx context.Context, groups []plan.Change[Object]) {
-	missing := map[string]string{} // groups that an interface should have and has not
-	for _, c := range a.nics {
-		if a.failed[c.Key] != nil && c.Want != nil {
-			for _, key := range c.Want.NIC.Groups {
-				missing[key] = c.Key
-			}
-		}
-	}
+	missing := a.missing()
 	each(groups, func(c plan.Change[Object]) {
 		if c.Want == nil || c.Have == nil {
 			return
@@ -355,6 +359,20 @@ func (a *applier) revokeGroups(ctx context.Context, groups []plan.Change[Object]
 	})
 }
 
+// missing returns, by their keys, the groups that an interface should have and has
+// not, with the interface.
+func (a *applier) missing() map[string]string {
+	out := map[string]string{}
+	for _, c := range a.nics {
+		if c.Want != nil && a.failure(c.Key) != nil {
+			for _, key := range c.Want.NIC.Groups {
+				out[key] = c.Key
+			}
+		}
+	}
+	return out
+}
+
 // revokeStale takes from a group the rules of one direction that are not wanted,
 // given which groups an interface should have and has not.
 func (a *applier) revokeStale(ctx context.Context, c plan.Change[Object], dir policy.Direction, missing map[string]string) error {
@@ -365,6 +383,9 @@ func (a *applier) revokeStale(ctx context.Context, c plan.Change[Object], dir po
 	for _, r := range c.Want.Group.rules(dir) {
 		if nic := missing[r.Group]; r.Group != "" && nic != "" {
 			return fmt.Errorf("revoke %v: waits for %s, which does not carry %s yet", dir, nic, r.Group)
+		}
+		if err := a.failure(r.List); r.List != "" && err != nil {
+			return fmt.Errorf("revoke %v: waits for %s: %w", dir, r.List, err)
 		}
 	}
 	return a.drop(ctx, c.Key, dir, stale)

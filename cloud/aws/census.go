@@ -70,6 +70,20 @@ func (r *region) recount() {
 	r.census.at = time.Time{}
 }
 
+// governed returns how many VPCs of the region have groups of ours, and counts vpc in
+// any case.
+func (r *region) governed(vpc string) int {
+	r.counting.Lock()
+	defer r.counting.Unlock()
+	n := 1
+	for id, t := range r.census.vpcs {
+		if id != vpc && t.ours > 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // share returns how many groups of the region are not ours in this VPC, and how
 // many of ours the VPC may have. Half of what others leave is divided among all
 // VPCs of the region, so that none is ever left without; the other half is for

@@ -9,8 +9,8 @@ import (
 
 // Concerned returns the workloads for which the policies may not hold while a
 // change is not done: those whose interfaces have the group or are the
-// interface, and, where a membership group or a carrier of one is concerned,
-// those whose rules name it.
+// interface, and, where a membership group, a carrier of one or a list is
+// concerned, those whose rules name it.
 func (d *Driver) Concerned(rs policy.Ruleset, objects map[string]Object, c plan.Change[Object]) plan.Workloads {
 	nics, members := map[string]bool{}, map[string]bool{}
 	for _, o := range []*Object{c.Have, c.Want} {
@@ -21,7 +21,7 @@ func (d *Driver) Concerned(rs policy.Ruleset, objects map[string]Object, c plan.
 			for _, key := range o.NIC.Groups {
 				members[key] = true
 			}
-		case o.Group != nil:
+		case o.Group != nil, o.List != nil:
 			members[c.Key] = true
 		default:
 			return plan.Workloads{Any: true}
@@ -32,7 +32,7 @@ func (d *Driver) Concerned(rs policy.Ruleset, objects map[string]Object, c plan.
 		namers[c.Key] = true
 	}
 	for key, o := range objects {
-		if o.Group != nil && slices.ContainsFunc(slices.Concat(o.Group.Ingress, o.Group.Egress), func(r Rule) bool { return members[r.Group] }) {
+		if o.Group != nil && slices.ContainsFunc(slices.Concat(o.Group.Ingress, o.Group.Egress), func(r Rule) bool { return members[r.Group] || members[r.List] }) {
 			namers[key] = true
 		}
 	}

@@ -48,7 +48,7 @@ func (d *Driver) Lower(rs policy.Ruleset) (map[string]Object, []policy.Refusal) 
 }
 
 func (d *Driver) place() Place {
-	p := Place{Quotas: d.account.config.Quotas, ManyPeers: d.account.options.ManyPeers, Own: map[string]int{}}
+	p := Place{Quotas: d.account.config.Quotas, ManyPeers: d.account.options.ManyPeers, ManyPrefixes: d.account.options.ManyPrefixes, Own: map[string]int{}}
 	if d.ground == nil {
 		return p
 	}
@@ -56,6 +56,7 @@ func (d *Driver) place() Place {
 	p.Foreign, p.MostGroups = d.region.share(d.vpc, d.ground.regionGroups, p.Quotas.orDefaults().GroupsPerRegion)
 	p.Peers, p.Carried = d.ground.peers, d.ground.carried()
 	p.nephe = d.ground.leftovers()
+	d.listsInto(&p)
 	p.Fixed = map[string]string{}
 	p.Spare = p.Quotas.orDefaults().GroupsPerRegion - p.Foreign - len(d.ground.groups)
 	p.Present, p.Attached = map[string]*Group{}, map[string][]string{}
@@ -155,8 +156,11 @@ func (d *Driver) Describe(c plan.Change[Object]) string {
 	if o == nil {
 		o = c.Have
 	}
-	if o.NIC != nil {
+	switch {
+	case o.NIC != nil:
 		return describeNIC(c)
+	case o.List != nil:
+		return describeList(c)
 	}
 	switch c.Op() {
 	case plan.Create:
@@ -219,7 +223,14 @@ func UsageOf(p Place, objects map[string]Object) []plan.Usage {
 			u.Used, u.Of = n, of
 		}
 	}
+	lists := plan.Usage{Quota: "prefix lists in the region", Limit: max(q.PrefixLists, 0)}
+	entries := plan.Usage{Quota: "entries in a prefix list", Limit: q.EntriesPerList}
 	for key, o := range objects {
+		if o.List != nil {
+			lists.Used++
+			fullest(&entries, len(o.List.Entries), key)
+			continue
+		}
 		if o.NIC != nil {
 			n := len(o.NIC.Groups)
 			if o.NIC.Own {
@@ -237,7 +248,12 @@ func UsageOf(p Place, objects map[string]Object) []plan.Usage {
 			fullest(&rules, max(v4, v6), key)
 		}
 	}
-	return []plan.Usage{rules, groups, nics}
+	out := []plan.Usage{rules, groups, nics}
+	if lists.Used > 0 { // without lists, those of others do not matter
+		lists.Used += p.ForeignLists
+		out = append(out, lists, entries)
+	}
+	return out
 }
 
 // code returns EC2's code for an error, or "".

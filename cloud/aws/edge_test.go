@@ -253,7 +253,7 @@ func TestDrift(t *testing.T) {
 		e.edit(t, edit)
 		a.Enforcer(regionID, "vpc-1").Forget()
 		e.sync(t, a, s)
-		if err := differ(e.passes(), want); err != nil {
+		if err := differ(e.flows(), e.passes(), want); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n := len(e.ours()); n != before {
@@ -399,7 +399,7 @@ func TestStaleKnowledge(t *testing.T) {
 	}
 	e.sync(t, a, s["edited"])
 	want := verdicts(t, map[string]policy.Snapshot{"edited": s["edited"]})["edited"]
-	if err := differ(e.passes(), want); err != nil {
+	if err := differ(e.flows(), e.passes(), want); err != nil {
 		t.Error(err)
 	}
 }

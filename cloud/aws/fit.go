@@ -35,7 +35,7 @@ func (l *lowering) enforce(c *class, most int) []*Group {
 // attempt is one way to lower a direction of a class.
 type attempt struct {
 	chunks   [][]Rule
-	rules    []Rule
+	rules    []Rule // without lists: as few as there can be
 	refusals []policy.Refusal
 }
 
@@ -112,20 +112,27 @@ func (l *lowering) try(c *class, d policy.Direction, room int, without map[strin
 		}
 	}
 	var lost bool
-	a.rules, lost = write(allowed, slices.Concat(l.members, l.remotes))
+	a.rules, lost = write(allowed, slices.Concat(l.members, l.remotes), nil)
 	if lost {
 		a.refusals = append(a.refusals, l.lostProtocols(c, d)...)
 	}
-	a.chunks = fill(a.rules, l.Quotas.RulesPerGroup)
+	a.chunks = l.spread(a.rules, room)
+	a.chunks = l.withLists(a.chunks, allowed, l.listsOf(c, d), room)
+	return a
+}
+
+// spread puts rules into groups, if it can be into no more than room.
+func (l *lowering) spread(rules []Rule, room int) [][]Rule {
+	chunks := fill(rules, l.Quotas.RulesPerGroup)
 	// Full groups leave no place for new rules beside old ones, so the rules of a
 	// class that needs several do not fill them, where that leaves its interfaces a
 	// place for one group more: they may need it while they move.
-	if n := l.Quotas.RulesPerGroup; len(a.chunks) > 1 {
-		if loose := fill(a.rules, n-n/5); len(loose) < room || len(loose) == len(a.chunks) {
-			a.chunks = loose
+	if n := l.Quotas.RulesPerGroup; len(chunks) > 1 {
+		if loose := fill(rules, n-n/5); len(loose) < room || len(loose) == len(chunks) {
+			chunks = loose
 		}
 	}
-	return a
+	return chunks
 }
 
 // keys returns the Keys of the rules of one direction, in order.
@@ -232,7 +239,7 @@ func (l *lowering) price(c *class, d policy.Direction, without func(string) bool
 			allowed = allowed.Intersect(one)
 		}
 	}
-	rules, _ := write(allowed, l.members)
+	rules, _ := write(allowed, l.members, nil)
 	v4, v6 := weight(rules)
 	return max(v4, v6)
 }

@@ -87,7 +87,7 @@ func bucketOf(api string) (burst int, perSecond rate.Limit) {
 		return 100, 10
 	case api == "DescribeStaleSecurityGroups":
 		return 20, 5
-	case strings.HasPrefix(api, "Describe"):
+	case isRead(api):
 		return 100, 20
 	}
 	return 50, 5

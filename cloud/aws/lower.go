@@ -22,8 +22,8 @@ type Quotas struct {
 	RulesPerGroup   int // 60, in each direction and each family
 	GroupsPerNIC    int // 5; times RulesPerGroup at most 1,000
 	GroupsPerRegion int // 2,500, over all VPCs and whoever made them
-	PrefixLists     int // 100 in the region, whoever made them; less than 0 means that none is made. Not used yet
-	EntriesPerList  int // 1,000. Not used yet
+	PrefixLists     int // 100 in the region, whoever made them; less than 0 means that none is made
+	EntriesPerList  int // 1,000
 
 	GroupsPerDatabase, GroupsPerLoadBalancer int // 5
 }
@@ -79,7 +79,19 @@ type Place struct {
 	// that names them; above, one call for each member, and one rule whatever
 	// their number.
 	ManyPeers int
-	Peers     []Peer // by VPC
+	// ManyPrefixes is from how many prefixes on peers that several classes name get a
+	// prefix list; 0 means 9. Below, they are rules of each class.
+	ManyPrefixes int
+	// MostLists is how many prefix lists the VPC may have; 0 means half of what the
+	// quota allows, less than 0 none. The other half is for lists that are replaced.
+	MostLists int
+	// ForeignLists is how many prefix lists of the region are not ours in this VPC.
+	ForeignLists int
+	// Lists are our prefix lists as they are, by class, and Uses tells who is under
+	// which rules that name each of them: see [uses].
+	Lists map[string]*List
+	Uses  map[string][]string
+	Peers []Peer // by VPC
 	// Carried are the interfaces that have each membership group now, by class.
 	Carried map[string][]string
 }
@@ -87,7 +99,7 @@ type Place struct {
 // Lower returns the Objects that enforce rs in a VPC, and what they cannot.
 // What it returns depends on its arguments alone.
 func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
-	p.Quotas, p.ManyPeers = p.Quotas.orDefaults(), cmp.Or(p.ManyPeers, 9)
+	p.Quotas, p.ManyPeers, p.ManyPrefixes = p.Quotas.orDefaults(), cmp.Or(p.ManyPeers, 9), cmp.Or(p.ManyPrefixes, 9)
 	l, objects := lower(p, rs, nil)
 	if crowded := l.crowded(); len(crowded) > 0 {
 		if other, roomy := lower(p, rs, crowded); other.refused() < l.refused() {
@@ -118,6 +130,7 @@ func lower(p Place, rs policy.Ruleset, reserve map[string]int) (*lowering, map[s
 	l.reserve = reserve
 	l.chooseMembers()
 	l.chooseRemote()
+	l.chooseLists()
 	return l, l.objects(0)
 }
 
@@ -156,6 +169,7 @@ type lowering struct {
 	classOf  map[string]*class // by network interface
 	members  []*membership
 	remotes  []*membership       // of other VPCs
+	lists    []*listing          // those worth the most first
 	joined   map[string][]string // Classes of the memberships of each interface
 	reserve  map[string]int      // how many groups a class needs at least, by its ID
 	need     int                 // groups that would do
@@ -440,6 +454,7 @@ const closed = "closed"
 func (l *lowering) objects(limit int) map[string]Object {
 	out := map[string]Object{}
 	used := map[string]bool{}
+	l.nameLists()
 	for _, c := range l.classes {
 		c.closed, c.twin, c.carriers = false, nil, c.nics
 		if limit == 0 {
@@ -449,7 +464,9 @@ func (l *lowering) objects(limit int) map[string]Object {
 	if limit > 0 {
 		l.ration(limit)
 	}
-	l.nameGroups()
+	for l.nameGroups(); l.replaceLists(); {
+		l.nameGroups()
+	}
 	for _, c := range l.classes {
 		c.groups = nil
 		for _, g := range c.lowered {
@@ -457,8 +474,13 @@ func (l *lowering) objects(limit int) map[string]Object {
 			out[key] = Object{Group: g}
 			c.groups = append(c.groups, key)
 			for _, r := range slices.Concat(g.Ingress, g.Egress) {
-				used[r.Group] = true
+				used[r.Group], used[r.List] = true, true
 			}
+		}
+	}
+	for _, x := range l.lists {
+		if key := ListKey(x.class); used[key] {
+			out[key] = Object{List: &List{Class: x.class, IPv6: x.ipv6, Entries: x.entries, Max: x.most}}
 		}
 	}
 	attached := map[string][]string{}

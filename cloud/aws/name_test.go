@@ -70,7 +70,7 @@ func TestClassesKeepTheirGroups(t *testing.T) {
 					t.Errorf("%d calls of %s; want at most %d", n, action, tt.most[action])
 				}
 			}
-			if err := differ(e.passes(), want["to"]); err != nil {
+			if err := differ(e.flows(), e.passes(), want["to"]); err != nil {
 				t.Error(err)
 			}
 			e.sync(t, a, tt.to)

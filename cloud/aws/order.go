@@ -182,6 +182,12 @@ func (a *applier) admits(k *kin, v view, peer *kin) bool {
 		}
 		for _, r := range g.rules(v.dir) {
 			switch peerGroup := a.ground.groups[r.Group]; {
+			case r.List != "" && a.ground.lists[r.List] == nil:
+				return true
+			case r.List != "":
+				if known == nil {
+					prefixes = append(prefixes, a.addrsOf(r.List))
+				}
 			case r.Group == "" && known == nil:
 				prefixes = append(prefixes, flat.SetOf(r.Prefix))
 			case r.Group != "" && peerGroup == nil: // of another VPC, or of others

@@ -242,6 +242,7 @@ func shared(o *Object) []string {
 				out = append(out, key)
 			}
 		}
+	case o.List != nil: // no other VPC names it
 	case o.Group.Kind == Membership:
 		out = append(out, o.Group.Class)
 	default:

@@ -154,6 +154,14 @@ func (a *applier) permissions(key string, rules []Rule, marked bool) (string, []
 		}
 		p := &out[len(out)-1]
 		switch {
+		case r.List != "":
+			id := r.List // of a list that is not ours, or that has gone
+			if list := a.ground.lists[r.List]; list != nil {
+				id = list.id
+			} else if marked {
+				return "", nil, fmt.Errorf("%s: names %s, which is not there", key, r.List)
+			}
+			p.PrefixListIds = append(p.PrefixListIds, types.PrefixListId{PrefixListId: aws.String(id), Description: mark})
 		case r.Group != "":
 			id := r.Group // of a group that is not ours, or that has gone
 			if peer := a.ground.groups[r.Group]; peer != nil {
@@ -189,7 +197,7 @@ func (r Rule) overlaps(o Rule) bool {
 			}
 		}
 	}
-	if r.Group != "" || o.Group != "" {
+	if r.Group != "" || o.Group != "" || r.List != "" || o.List != "" {
 		return true // who is a member is not known here
 	}
 	return r.Prefix.Overlaps(o.Prefix)

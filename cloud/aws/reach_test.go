@@ -28,6 +28,9 @@ func put(r *sim.Region, vpc string, objects map[string]aws.Object) {
 			if x.Group != "" {
 				rule.Group = id(x.Group)
 			}
+			if x.List != "" {
+				rule.PrefixList = "pl-" + strings.TrimPrefix(id(x.List), "sg-")
+			}
 			out = append(out, rule)
 		}
 		return out
@@ -36,6 +39,14 @@ func put(r *sim.Region, vpc string, objects map[string]aws.Object) {
 	for _, key := range slices.Sorted(maps.Keys(objects)) {
 		if g := objects[key].Group; g != nil {
 			r.Groups = append(r.Groups, &sim.Group{ID: id(key), VPC: vpc, Name: "isobar-" + g.Class, Rules: slices.Concat(rules(g.Ingress, false), rules(g.Egress, true))})
+			continue
+		}
+		if x := objects[key].List; x != nil {
+			pl := &sim.PrefixList{ID: "pl-" + strings.TrimPrefix(id(key), "sg-"), Name: key, Family: map[bool]string{true: "IPv6", false: "IPv4"}[x.IPv6], MaxEntries: x.Max}
+			for _, p := range x.Entries {
+				pl.Entries = append(pl.Entries, sim.Entry{CIDR: p})
+			}
+			r.PrefixLists = append(r.PrefixLists, pl)
 			continue
 		}
 		for _, g := range objects[key].NIC.Groups {
@@ -73,7 +84,7 @@ func TestLoweredReachIsEvaluate(t *testing.T) {
 			if rs.Workloads[0].Workload.Kind != policy.KindExternal {
 				continue
 			}
-			objects, refusals := aws.Lower(aws.Place{ManyPeers: 2 + rnd.IntN(3)}, rs)
+			objects, refusals := aws.Lower(aws.Place{ManyPeers: 2 + rnd.IntN(3), ManyPrefixes: 1 + rnd.IntN(3)}, rs)
 			put(e.Accounts[0].Regions[0], rs.Workloads[0].Workload.Network, objects)
 			reports[rs.Target] = plan.Report{Refusals: refusals}
 		}

@@ -20,8 +20,9 @@ import (
 // The tags by which we know what is ours. Names never count.
 const (
 	tagCluster   = "isobar.dev/cluster"   // the owner
-	tagKind      = "isobar.dev/kind"      // of a group
-	tagClass     = "isobar.dev/class"     // of a group
+	tagKind      = "isobar.dev/kind"      // of a group or list
+	tagClass     = "isobar.dev/class"     // of a group or list
+	tagVPC       = "isobar.dev/vpc"       // of a list, which EC2 keeps for all VPCs of the region
 	tagOriginals = "isobar.dev/originals" // of an interface: its own groups, without "sg-", with spaces between; more in -2 and -3
 )
 
@@ -34,6 +35,12 @@ type ground struct {
 	defaultGroup string
 	exists       map[string]bool // IDs of all groups in the VPC
 	groups       map[string]*groupFacts
+	lists        map[string]*listFacts
+	listKeys     map[string]string // of our prefix lists, by ID
+	otherLists   map[string]*List  // by ID
+	foreignLists int               // lists of the region that are not ours
+	siblingLists int               // and those that are, in other VPCs
+	noLists      bool              // we lack the right to list them
 	keys         map[string]string // of our groups, by ID
 	nics         map[string]*nicFacts
 	regionGroups int                 // groups of the VPC that are not ours
@@ -82,7 +89,7 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 		return nil, nil, d.err
 	}
 	g := &ground{exists: map[string]bool{}, names: map[string][]string{}, groups: map[string]*groupFacts{}, keys: map[string]string{}, nics: map[string]*nicFacts{},
-		nephe: map[string]*Group{}, pinned: map[string]bool{}}
+		nephe: map[string]*Group{}, pinned: map[string]bool{}, lists: map[string]*listFacts{}, listKeys: map[string]string{}, otherLists: map[string]*List{}}
 	vpcs, err := d.region.vpcs(ctx, filter("vpc-id", d.vpc))
 	if err != nil {
 		return nil, nil, err
@@ -96,6 +103,12 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 		return nil, nil, err
 	}
 	out := map[string]Object{}
+	if err := d.readLists(ctx, g); err != nil {
+		return nil, nil, err
+	}
+	for key, f := range g.lists {
+		out[key] = Object{List: f.now}
+	}
 	d.learnGroups(g, groups)
 	for _, x := range groups {
 		if key, ours := g.keys[aws.ToString(x.GroupId)]; ours {
@@ -294,8 +307,7 @@ func readRules(g *ground, permissions []types.IpPermission) []readRule {
 		}
 		for _, x := range p.PrefixListIds {
 			r := base
-			r.Group = aws.ToString(x.PrefixListId)
-			add(r, x.Description)
+			add(g.named(r, aws.ToString(x.PrefixListId)), x.Description)
 		}
 	}
 	return out

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -15,15 +16,16 @@ const tooMany = 2000
 // writer writes what is allowed in one direction as rules.
 type writer struct {
 	members []*membership
+	lists   []*listing
 	rules   []Rule
 	// lost: protocols that can only be named one by one are left out somewhere.
 	lost bool
 }
 
 // write returns the fewest rules that it finds for allowed: exactly that, except
-// for what lost tells.
-func write(allowed flat.Allowed, members []*membership) (rules []Rule, lost bool) {
-	w := &writer{members: members}
+// for what lost tells. Prefixes that are in lists are written as these.
+func write(allowed flat.Allowed, members []*membership, lists []*listing) (rules []Rule, lost bool) {
+	w := &writer{members: members, lists: lists}
 	cells := map[policy.Protocol][]flat.Cell{}
 	for _, c := range allowed {
 		cells[c.Protocol] = append(cells[c.Protocol], c)
@@ -137,6 +139,12 @@ func (w *writer) emit(protocol string, from, to int32, need, within flat.Set) {
 		need = need.Minus(m.addrs)
 		w.rules = append(w.rules, Rule{Protocol: protocol, From: from, To: to, Group: m.name})
 	}
+	for _, x := range w.lists {
+		if x.saves(need, within) {
+			need = need.Minus(x.addrs)
+			w.rules = append(w.rules, x.rule(protocol, from, to))
+		}
+	}
 	for _, p := range need.Cover(within) {
 		w.rules = append(w.rules, Rule{Protocol: protocol, From: from, To: to, Prefix: p})
 	}
@@ -178,20 +186,26 @@ func (w *writer) useful(protocol string, need, within flat.Set) []*membership {
 	return kept
 }
 
-// fill puts rules into as few groups as hold them: first those that count in both
-// families, and then each into the first group that has a place in its family.
+// fill puts rules into as few groups as hold them: first those that name lists,
+// which weigh most, then those that count in both families, and then each into the
+// first group that has a place in its family.
 func fill(rules []Rule, most int) [][]Rule {
 	type chunk struct {
 		rules  []Rule
 		v4, v6 int
 	}
 	var out []chunk
-	for _, both := range []bool{true, false} {
+	isOf := []func(Rule) bool{
+		func(r Rule) bool { return r.List != "" },
+		func(r Rule) bool { return r.Group != "" },
+		func(r Rule) bool { return r.List == "" && r.Group == "" },
+	}
+	for _, is := range isOf {
 		for _, r := range rules {
-			v4, v6 := weight([]Rule{r})
-			if (v4+v6 == 2) != both {
+			if !is(r) {
 				continue
 			}
+			v4, v6 := weight([]Rule{r})
 			i := slices.IndexFunc(out, func(c chunk) bool { return c.v4+v4 <= most && c.v6+v6 <= most })
 			if i < 0 {
 				i = len(out)
@@ -209,8 +223,8 @@ func fill(rules []Rule, most int) [][]Rule {
 }
 
 // matches says whether r allows a flow whose other end has the address peer,
-// given the addresses of the carriers of a group.
-func (r Rule) matches(f policy.Flow, peer netip.Addr, carriers func(group string) flat.Set) bool {
+// given the addresses of the carriers of a group, and of a list.
+func (r Rule) matches(f policy.Flow, peer netip.Addr, members func(key string) flat.Set) bool {
 	is4 := peer.Is4()
 	switch r.Protocol {
 	case "-1":
@@ -229,8 +243,8 @@ func (r Rule) matches(f policy.Flow, peer netip.Addr, carriers func(group string
 	default:
 		return false
 	}
-	if r.Group != "" {
-		return carriers(r.Group).Has(peer)
+	if key := cmp.Or(r.Group, r.List); key != "" {
+		return members(key).Has(peer)
 	}
 	return r.Prefix.Contains(peer)
 }

@@ -97,8 +97,8 @@ func TestCallCounts(t *testing.T) {
 		}
 	}
 	reads, err := readCalls(e, a, rulesetOf(t, all))
-	if err != nil || reads != 4 {
-		t.Errorf("a read of the VPC takes %d calls, %v; want 4", reads, err)
+	if err != nil || reads != 5 {
+		t.Errorf("a read of the VPC takes %d calls, %v; want 5", reads, err)
 	}
 }
 

@@ -87,7 +87,15 @@ func addVPC(r *sim.Region, id string) {
 // ec2 is a simulated cloud behind a socket.
 type ec2 struct {
 	*sim.Cloud
-	url string
+	url    string
+	probes []sim.Flow // nil means shopFlows
+}
+
+func (e *ec2) flows() []sim.Flow {
+	if e.probes == nil {
+		return shopFlows()
+	}
+	return e.probes
 }
 
 func serve(t testing.TB, e sim.Estate, o sim.Options) *ec2 {
@@ -98,7 +106,7 @@ func serve(t testing.TB, e sim.Estate, o sim.Options) *ec2 {
 	}
 	server := httptest.NewServer(c.Handler())
 	t.Cleanup(server.Close)
-	return &ec2{c, server.URL}
+	return &ec2{Cloud: c, url: server.URL}
 }
 
 // account is a new process that has the account.
@@ -257,7 +265,7 @@ func TestSyncIsEvaluate(t *testing.T) {
 		e := serve(t, estate(first, sim.Quotas{GroupsPerInterface: 16}), sim.Options{NoThrottle: true, Settle: -1})
 		before := e.Estate()
 		account := func() *aws.Account {
-			return e.account(t, aws.Options{}, func(c *aws.Config) { c.Quotas.GroupsPerNIC = 16 })
+			return e.account(t, aws.Options{ManyPrefixes: 1 + int(seed%3)}, func(c *aws.Config) { c.Quotas.GroupsPerNIC = 16 })
 		}
 		a := account()
 		s := first
@@ -363,6 +371,9 @@ func same(a, b sim.Estate) error {
 func text(e sim.Estate) string {
 	var b strings.Builder
 	for _, r := range e.Accounts[0].Regions {
+		for _, l := range r.PrefixLists {
+			fmt.Fprintln(&b, l.ID, l.Tags, l.Entries)
+		}
 		for _, g := range r.Groups {
 			if g.Name == "default" {
 				fmt.Fprintf(&b, "%s default\n", g.VPC)

@@ -156,12 +156,12 @@ func TestTakeOverHolds(t *testing.T) {
 	before := e.passes()
 	e.sync(t, e.account(t, aws.Options{}), s)
 	e.sync(t, e.account(t, aws.Options{}), shop())
-	if err := differ(e.passes(), before); err != nil {
+	if err := differ(e.flows(), e.passes(), before); err != nil {
 		t.Errorf("Nephe's groups do not come back when nobody asks to take over: %v", err)
 	}
 
 	report := one(t, e.sync(t, e.account(t, aws.Options{}, takeOver), s))
-	if err := differ(e.passes(), before); err != nil {
+	if err := differ(e.flows(), e.passes(), before); err != nil {
 		t.Errorf("taken over, it lets pass something else: %v", err)
 	}
 	if want := "[sg-agweb sg-atidle]"; fmt.Sprint(e.nephes()) != want {
@@ -197,7 +197,7 @@ func TestTakeOverHolds(t *testing.T) {
 	// A policy comes for it, and then all policies go.
 	idle := &policy.Policy{Name: "idle", AppliedTo: app("idle"), Ingress: []policy.Rule{allow(policy.Peers{Set: app("web")}, tcp(22))}}
 	e.sync(t, e.account(t, aws.Options{}, takeOver), with(s, idle))
-	if err := differ(e.passes(), before); err != nil || len(e.nephes()) > 0 {
+	if err := differ(e.flows(), e.passes(), before); err != nil || len(e.nephes()) > 0 {
 		t.Errorf("with a policy for it: %v is left; %v", e.nephes(), err)
 	}
 	e.sync(t, e.account(t, aws.Options{}, takeOver), shop())

@@ -40,9 +40,9 @@ type vpc struct {
 func lowered(rnd *rand.Rand, s policy.Snapshot) map[string]*vpc {
 	out := map[string]*vpc{}
 	for _, rs := range compile.Rulesets(s) {
-		p := aws.Place{ManyPeers: 1 + rnd.IntN(4), Own: map[string]int{}}
+		p := aws.Place{ManyPeers: 1 + rnd.IntN(4), ManyPrefixes: 1 + rnd.IntN(3), Own: map[string]int{}}
 		if rnd.IntN(4) == 0 {
-			p.Quotas = aws.Quotas{RulesPerGroup: 1 + rnd.IntN(12), GroupsPerNIC: 1 + rnd.IntN(5), GroupsPerRegion: 2 + rnd.IntN(6)}
+			p.Quotas = aws.Quotas{RulesPerGroup: 1 + rnd.IntN(12), GroupsPerNIC: 1 + rnd.IntN(5), GroupsPerRegion: 2 + rnd.IntN(6), PrefixLists: 1 + rnd.IntN(5), EntriesPerList: 8 + rnd.IntN(8)}
 		}
 		v := &vpc{place: p}
 		v.objects, v.refusals = aws.Lower(p, rs)
@@ -63,7 +63,7 @@ func TestLowerIsEvaluate(t *testing.T) {
 	if testing.Short() {
 		worlds = 200
 	}
-	var ran, exact, stricter, memberships int
+	var ran, exact, stricter, memberships, lists int
 	for seed := range policytest.Seeds(t, worlds) {
 		ran++
 		rnd := policytest.Rand(seed)
@@ -77,6 +77,9 @@ func TestLowerIsEvaluate(t *testing.T) {
 				if o.Group != nil && o.Group.Kind == aws.Membership {
 					memberships++
 				}
+				if o.List != nil {
+					lists++
+				}
 			}
 		}
 		for _, f := range policytest.Flows(rnd, s, 60) {
@@ -87,8 +90,8 @@ func TestLowerIsEvaluate(t *testing.T) {
 			exact, stricter = exact+e, stricter+n
 		}
 	}
-	t.Logf("%d decisions exact, %d stricter by a Refusal, %d membership groups", exact, stricter, memberships)
-	if ran >= 100 && (exact < ran*10 || stricter*5 > exact || memberships < ran/10) {
+	t.Logf("%d decisions exact, %d stricter by a Refusal, %d membership groups, %d lists", exact, stricter, memberships, lists)
+	if ran >= 100 && (exact < ran*10 || stricter*5 > exact || memberships < ran/10 || lists < ran/10) {
 		t.Error("the worlds are not telling")
 	}
 }
@@ -178,9 +181,12 @@ func isRefused(refusals []policy.Refusal, w *policy.Workload) bool {
 func dump(objects map[string]aws.Object) string {
 	out := ""
 	for key, o := range objects {
-		if o.Group != nil {
+		switch {
+		case o.Group != nil:
 			out += fmt.Sprintf("%s: in %v out %v\n", key, o.Group.Ingress, o.Group.Egress)
-		} else {
+		case o.List != nil:
+			out += fmt.Sprintf("%s: %v of %d\n", key, o.List.Entries, o.List.Max)
+		default:
 			out += fmt.Sprintf("%s: %+v\n", key, *o.NIC)
 		}
 	}

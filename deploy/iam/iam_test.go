@@ -141,7 +141,8 @@ func TestConditions(t *testing.T) {
 			}
 			isTag := strings.Contains(action, "Tags")
 			isGroup := strings.HasSuffix(action, "SecurityGroupIngress") || strings.HasSuffix(action, "SecurityGroupEgress") || action == "DeleteSecurityGroup"
-			if (isTag || isGroup) && len(s.Condition) == 0 {
+			isList := strings.Contains(action, "PrefixList")
+			if (isTag || isGroup || isList) && len(s.Condition) == 0 {
 				t.Errorf("%s: %s without a condition", s.Sid, a)
 			}
 		}

@@ -27,6 +27,9 @@ type Options struct {
 	// time and for a number of calls that name it. Both must have passed.
 	GroupHiddenFor   time.Duration
 	GroupHiddenCalls int
+	// PrefixListBusyCalls is for how many listings that show it a prefix list stays in progress after
+	// it was made, changed or deleted. Until then it is used as it was, and takes no change.
+	PrefixListBusyCalls int
 	// InstanceLag is how long DescribeInstances shows the groups from before a change of an interface.
 	InstanceLag time.Duration
 }

@@ -140,7 +140,11 @@ type PrefixList struct {
 	Entries    []Entry           `json:"entries,omitempty"`
 	Tags       map[string]string `json:"tags,omitempty"`
 
-	old map[int64][]Entry // earlier versions, since the start
+	old   map[int64][]Entry // earlier versions, since the start
+	token string            // of the call that made it
+	state string            // empty means create-complete
+	busy  int               // how many listings the state lasts
+	next  *PrefixList       // what it becomes then
 }
 
 // Entry is one network of a prefix list.

@@ -465,3 +465,63 @@ func TestConsistency(t *testing.T) {
 		s.pass(time.Minute)
 	}
 }
+
+// A list takes its time: until it is complete it is used as it was, and takes no
+// change. The same token makes the same list.
+func TestPrefixListInProgress(t *testing.T) {
+	ctx := context.Background()
+	s := newSim(t, aws.Sample(), aws.Options{PrefixListBusyCalls: 1})
+	c := s.ec2("us-east-1")
+	create := func() string {
+		made, err := c.CreateManagedPrefixList(ctx, &ec2.CreateManagedPrefixListInput{
+			PrefixListName: sdk.String("peers"), AddressFamily: sdk.String("IPv4"), MaxEntries: sdk.Int32(3), ClientToken: sdk.String("once"),
+			Entries: []types.AddPrefixListEntry{{Cidr: sdk.String("203.0.113.0/24")}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *made.PrefixList.PrefixListId
+	}
+	id := create()
+	if again := create(); again != id {
+		t.Errorf("the same token made %s and %s", id, again)
+	}
+	state := func() string {
+		out, err := c.DescribeManagedPrefixLists(ctx, &ec2.DescribeManagedPrefixListsInput{PrefixListIds: []string{id}})
+		if err != nil {
+			return code(err)
+		}
+		return fmt.Sprint(out.PrefixLists[0].State, " ", *out.PrefixLists[0].Version)
+	}
+	add := func(version int64) string {
+		return code(errOf(c.ModifyManagedPrefixList(ctx, &ec2.ModifyManagedPrefixListInput{PrefixListId: &id, CurrentVersion: &version,
+			AddEntries: []types.AddPrefixListEntry{{Cidr: sdk.String("198.51.100.0/24")}}})))
+	}
+	entries := func() string {
+		out, err := c.GetManagedPrefixListEntries(ctx, &ec2.GetManagedPrefixListEntriesInput{PrefixListId: &id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(len(out.Entries))
+	}
+	remove := func() string {
+		return code(errOf(c.DeleteManagedPrefixList(ctx, &ec2.DeleteManagedPrefixListInput{PrefixListId: &id})))
+	}
+	for i, step := range []struct{ name, got, want string }{
+		{"change too early", add(1), "IncorrectState"},
+		{"made", state(), "create-in-progress 1"},
+		{"complete", state(), "create-complete 1"},
+		{"change", add(1), ""},
+		{"entries of before", entries(), "1"},
+		{"delete too early", remove(), "IncorrectState"},
+		{"changing", state(), "modify-in-progress 1"},
+		{"changed", state() + entries(), "modify-complete 22"},
+		{"delete", remove(), ""},
+		{"change what goes", add(2), "InvalidPrefixListID.NotFound"},
+		{"going", state() + " " + state(), "delete-in-progress 2 InvalidPrefixListID.NotFound"},
+	} {
+		if step.got != step.want {
+			t.Errorf("step %d, %s: %q, want %q", i, step.name, step.got, step.want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package aws
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,7 +54,55 @@ func describeLists(q *request) ([]elem, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []elem{items("prefixListSet", ls, func(l *PrefixList) []elem { return q.listXML(l, "") }), opt("nextToken", next)}, nil
+	set := items("prefixListSet", ls, func(l *PrefixList) []elem { return q.listXML(l, l.state) })
+	for _, l := range ls {
+		q.s.listed(l)
+	}
+	return []elem{set, opt("nextToken", next)}, nil
+}
+
+// isBusy says whether a change of the list has not taken effect, isGoing whether it is to be deleted.
+func (l *PrefixList) isBusy() bool  { return l.busy > 0 }
+func (l *PrefixList) isGoing() bool { return l.state == "delete-in-progress" }
+
+// listed brings a list that has been shown nearer to the end of its state.
+func (s *site) listed(l *PrefixList) {
+	if l.isBusy() {
+		if l.busy--; l.busy == 0 {
+			s.end(l)
+		}
+	}
+}
+
+// end ends a list's state in progress.
+func (s *site) end(l *PrefixList) {
+	switch {
+	case l.isGoing():
+		delete(s.lists, l.ID)
+	case l.next != nil:
+		tags := l.Tags
+		*l = *l.next
+		l.Tags, l.state = tags, "modify-complete"
+	default:
+		l.state = "create-complete"
+	}
+}
+
+// begin puts a list into a state in progress; without the option it ends at once.
+func (q *request) begin(l *PrefixList, state string, next *PrefixList) {
+	l.state, l.busy, l.next = state, q.c.opts.PrefixListBusyCalls, next
+	if !l.isBusy() {
+		q.s.end(l)
+	}
+}
+
+// settled finds a list that takes changes now.
+func (q *request) settled() (*PrefixList, error) {
+	l, err := q.list()
+	if err == nil && l.isBusy() {
+		return nil, errf("IncorrectState", "The request cannot be completed while the prefix list (%s) is in the current state (%s)", l.ID, l.state)
+	}
+	return l, err
 }
 
 func (q *request) listXML(l *PrefixList, state string) []elem {
@@ -66,7 +115,7 @@ func (q *request) listXML(l *PrefixList, state string) []elem {
 
 func (q *request) list() (*PrefixList, error) {
 	id := q.p.str("PrefixListId")
-	if l := q.s.lists[id]; l != nil {
+	if l := q.s.lists[id]; l != nil && !l.isGoing() {
 		return l, nil
 	}
 	return nil, noList(id)
@@ -130,17 +179,25 @@ func createList(q *request) ([]elem, error) {
 	if err := checkList(l.Family, l.MaxEntries, l.Entries, q.s.limits().PrefixListEntries); err != nil {
 		return nil, err
 	}
+	if l.token = q.p.str("ClientToken"); l.token != "" {
+		for _, same := range sortedValues(q.s.lists) {
+			if same.token == l.token {
+				return []elem{el("prefixList", q.listXML(same, same.state)...)}, nil
+			}
+		}
+	}
 	if len(q.s.lists) >= q.s.limits().PrefixLists {
 		return nil, errf("PrefixListLimitExceeded", "The maximum number of prefix lists has been reached.")
 	}
 	l.ID = q.w.newID("pl")
 	q.s.lists[l.ID] = l
+	q.begin(l, "create-in-progress", nil)
 	return []elem{el("prefixList", q.listXML(l, "create-in-progress")...)}, nil
 }
 
 // modifyList changes entries, which makes a new version and needs the current one, or the size, but not both.
 func modifyList(q *request) ([]elem, error) {
-	l, err := q.list()
+	l, err := q.settled()
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +247,7 @@ func modifyList(q *request) ([]elem, error) {
 		return nil, err
 	}
 	was := *l
-	*l = after
+	*l = after                     // as it would be
 	for _, g := range q.s.groups { // a list that grows must still fit where it is used
 		for _, egress := range []bool{false, true} {
 			uses := slices.ContainsFunc(g.Rules, func(r *Rule) bool { return r.PrefixList == l.ID && r.Egress == egress })
@@ -204,18 +261,21 @@ func modifyList(q *request) ([]elem, error) {
 		}
 	}
 	if edits {
-		if l.old == nil {
-			l.old = map[int64][]Entry{}
+		after.old = maps.Clone(was.old)
+		if after.old == nil {
+			after.old = map[int64][]Entry{}
 		}
-		l.old[was.Version] = was.Entries
-		delete(l.old, was.Version-maxVersions)
-		l.Version++
+		after.old[was.Version] = was.Entries
+		delete(after.old, was.Version-maxVersions)
+		after.Version++
 	}
+	*l = was
+	q.begin(l, "modify-in-progress", &after)
 	return []elem{el("prefixList", q.listXML(l, "modify-in-progress")...)}, nil
 }
 
 func deleteList(q *request) ([]elem, error) {
-	l, err := q.list()
+	l, err := q.settled()
 	if err != nil {
 		return nil, err
 	}
@@ -224,6 +284,6 @@ func deleteList(q *request) ([]elem, error) {
 			return nil, errf("PrefixListInUse", "The prefix list %s is used by %s", l.ID, g.ID)
 		}
 	}
-	delete(q.s.lists, l.ID)
+	q.begin(l, "delete-in-progress", nil)
 	return []elem{el("prefixList", q.listXML(l, "delete-in-progress")...)}, nil
 }

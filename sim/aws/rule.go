@@ -259,7 +259,7 @@ func (s *site) fits(rules []*Rule, egress bool) error {
 func (q *request) peerExists(g *Group, r *Rule) error {
 	switch {
 	case r.PrefixList != "":
-		if q.s.lists[r.PrefixList] == nil {
+		if l := q.s.lists[r.PrefixList]; l == nil || l.isGoing() {
 			return errf("InvalidPrefixListID.NotFound", "The prefix list ID '%s' does not exist", r.PrefixList)
 		}
 		uses := 0

@@ -135,15 +135,13 @@ type AWSQuotas struct {
 	SecurityGroupsPerRegion *int32 `json:"securityGroupsPerRegion,omitempty"`
 
 	// PrefixListsPerRegion is how many managed prefix lists a region may have,
-	// whoever made them; 0 means that none is made, absent means 100. None is made
-	// yet, whatever it says.
+	// whoever made them; 0 means that none is made, absent means 100.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	PrefixListsPerRegion *int32 `json:"prefixListsPerRegion,omitempty"`
 
 	// EntriesPerPrefixList is how many entries a list may have; absent means 1000.
-	// No list is made yet.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
