@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -109,6 +110,8 @@ type region struct {
 	enforcers map[string]*plan.Syncer
 	// selected has the kinds of services that somebody has asked for.
 	selected map[cloud.Kind]bool
+	// listsDenied: prefix lists may not be made, and prefixes do instead.
+	listsDenied atomic.Bool
 	// resolved has, by the ID of a database, the interface that it was found at.
 	resolved map[string]string
 }

@@ -170,7 +170,7 @@ func (d *Driver) listsInto(p *Place) {
 	g := d.ground
 	p.ForeignLists = g.foreignLists + g.siblingLists
 	p.MostLists = (p.Quotas.orDefaults().PrefixLists - g.foreignLists) / (2 * d.region.governed(d.vpc))
-	if p.MostLists <= 0 || g.noLists {
+	if p.MostLists <= 0 || g.noLists || d.region.listsDenied.Load() {
 		p.MostLists = -1
 	}
 	p.Lists, p.Uses = map[string]*List{}, map[string][]string{}
@@ -260,6 +260,9 @@ func (a *applier) createList(ctx context.Context, key string, want *List) error 
 		}}},
 	}
 	out, err := a.region.api.CreateManagedPrefixList(ctx, in)
+	if code(err) == "UnauthorizedOperation" {
+		a.region.listsDenied.Store(true)
+	}
 	if err != nil {
 		return fmt.Errorf("create prefix list %s: %w", *in.PrefixListName, err)
 	}

@@ -434,6 +434,33 @@ func TestListsDenied(t *testing.T) {
 	}
 }
 
+// An account that may list prefix lists and not make them does without from the
+// second try on.
+func TestListsMayNotBeMade(t *testing.T) {
+	s := with(podsOf(shop(), "x", upTo(10)...), perApp(podsWith("x"), "web", "db")...)
+	e := newShop(t, sim.Options{})
+	e.probes = podFlows(1, 9, 12)
+	now := e.Estate()
+	now.Accounts[0].Keys[0].Deny = []string{"ec2:CreateManagedPrefixList"}
+	if err := e.Restore(now); err != nil {
+		t.Fatal(err)
+	}
+	a := e.account(t, aws.Options{ManyPrefixes: 9})
+	enforcer := a.Enforcer(regionID, "vpc-1")
+	if _, err := enforcer.Sync(context.Background(), rulesetOf(t, s)); err == nil || !strings.Contains(err.Error(), "create prefix list") {
+		t.Errorf("Sync = %v; want that no list can be made", err)
+	}
+	if _, err := enforcer.Sync(context.Background(), rulesetOf(t, s)); err != nil {
+		t.Errorf("Sync again: %v", err)
+	}
+	other := serve(t, estate(shop(), sim.Quotas{}), sim.Options{NoThrottle: true})
+	other.probes = e.probes
+	other.sync(t, other.account(t, aws.Options{ManyPrefixes: 99}), s)
+	if err := differ(e.flows(), e.passes(), other.passes()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A list that cannot be made leaves what was.
 func TestListLimit(t *testing.T) {
 	s := with(podsOf(shop(), "x", upTo(10)...), perApp(podsWith("x"), "web", "db")...)
