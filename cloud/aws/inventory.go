@@ -3,7 +3,6 @@ package aws
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -19,7 +18,6 @@ import (
 
 const (
 	pageSize = 1000 // of every listing, the most that EC2 gives
-	maxPages = 1000 // of every listing, where we stop believing that it ends
 	// maxValues is how many values EC2 takes in a filter.
 	maxValues = 200
 )
@@ -43,36 +41,11 @@ func (a *Account) Networks(ctx context.Context, regionName string) ([]cloud.Netw
 	return out, nil
 }
 
-// paging watches a listing, which must come to an end.
-type paging struct{ seen map[string]bool }
-
-// next says whether there is something wrong with the token of the next page.
-func (p *paging) next(token *string) error {
-	if p.seen == nil {
-		p.seen = map[string]bool{}
-	}
-	if t := aws.ToString(token); t != "" {
-		if p.seen[t] {
-			return errors.New("a page leads back to itself")
-		}
-		p.seen[t] = true
-	}
-	if len(p.seen) > maxPages {
-		return fmt.Errorf("more than %d pages", maxPages)
-	}
-	return nil
-}
-
 // vpcs lists the VPCs of a region that all filters match.
 func (r *region) vpcs(ctx context.Context, filters ...types.Filter) ([]types.Vpc, error) {
 	var out []types.Vpc
 	pages := ec2.NewDescribeVpcsPaginator(r.api, &ec2.DescribeVpcsInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
-	var p paging
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err == nil {
-			err = p.next(page.NextToken)
-		}
+	for page, err := range pagesOf(ctx, pages, func(p *ec2.DescribeVpcsOutput) *string { return p.NextToken }) {
 		if err != nil {
 			return nil, fmt.Errorf("region %s: describe VPCs: %w", r.name, err)
 		}
@@ -292,12 +265,7 @@ func (r *region) instances(ctx context.Context, filters []types.Filter, names ma
 	filters = append(slices.Clip(filters), filter("instance-state-name", "pending", "running", "shutting-down", "stopping", "stopped"))
 	var out []cloud.VM
 	pages := ec2.NewDescribeInstancesPaginator(r.api, &ec2.DescribeInstancesInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
-	var p paging
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err == nil {
-			err = p.next(page.NextToken)
-		}
+	for page, err := range pagesOf(ctx, pages, func(p *ec2.DescribeInstancesOutput) *string { return p.NextToken }) {
 		if err != nil {
 			return nil, fmt.Errorf("region %s: describe instances: %w", r.name, err)
 		}

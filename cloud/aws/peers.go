@@ -77,12 +77,7 @@ func (d *Driver) peerings(ctx context.Context) ([]Peer, error) {
 	pages := ec2.NewDescribeVpcPeeringConnectionsPaginator(d.region.api, &ec2.DescribeVpcPeeringConnectionsInput{
 		Filters: []types.Filter{filter("status-code", "active")}, MaxResults: aws.Int32(pageSize),
 	})
-	var p paging
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err == nil {
-			err = p.next(page.NextToken)
-		}
+	for page, err := range pagesOf(ctx, pages, func(p *ec2.DescribeVpcPeeringConnectionsOutput) *string { return p.NextToken }) {
 		if err != nil {
 			return nil, fmt.Errorf("region %s: describe VPC peering connections: %w", d.region.name, err)
 		}

@@ -33,12 +33,7 @@ type listFacts struct {
 func (r *region) managedLists(ctx context.Context, ids ...string) ([]types.ManagedPrefixList, error) {
 	var out []types.ManagedPrefixList
 	pages := ec2.NewDescribeManagedPrefixListsPaginator(r.api, &ec2.DescribeManagedPrefixListsInput{PrefixListIds: ids, MaxResults: aws.Int32(100)})
-	var p paging
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err == nil {
-			err = p.next(page.NextToken)
-		}
+	for page, err := range pagesOf(ctx, pages, func(p *ec2.DescribeManagedPrefixListsOutput) *string { return p.NextToken }) {
 		if err != nil {
 			return nil, fmt.Errorf("region %s: describe managed prefix lists: %w", r.name, err)
 		}
@@ -51,12 +46,7 @@ func (r *region) managedLists(ctx context.Context, ids ...string) ([]types.Manag
 func (r *region) entries(ctx context.Context, id string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	pages := ec2.NewGetManagedPrefixListEntriesPaginator(r.api, &ec2.GetManagedPrefixListEntriesInput{PrefixListId: aws.String(id), MaxResults: aws.Int32(100)})
-	var p paging
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err == nil {
-			err = p.next(page.NextToken)
-		}
+	for page, err := range pagesOf(ctx, pages, func(p *ec2.GetManagedPrefixListEntriesOutput) *string { return p.NextToken }) {
 		if err != nil {
 			return nil, fmt.Errorf("region %s: read the entries of %s: %w", r.name, id, err)
 		}

@@ -175,12 +175,7 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 func (r *region) groups(ctx context.Context, filters ...types.Filter) ([]types.SecurityGroup, error) {
 	var out []types.SecurityGroup
 	pages := ec2.NewDescribeSecurityGroupsPaginator(r.api, &ec2.DescribeSecurityGroupsInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
-	var p paging
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err == nil {
-			err = p.next(page.NextToken)
-		}
+	for page, err := range pagesOf(ctx, pages, func(p *ec2.DescribeSecurityGroupsOutput) *string { return p.NextToken }) {
 		if err != nil {
 			return nil, fmt.Errorf("region %s: describe security groups: %w", r.name, err)
 		}
@@ -192,12 +187,7 @@ func (r *region) groups(ctx context.Context, filters ...types.Filter) ([]types.S
 func (r *region) interfaces(ctx context.Context, filters ...types.Filter) ([]types.NetworkInterface, error) {
 	var out []types.NetworkInterface
 	pages := ec2.NewDescribeNetworkInterfacesPaginator(r.api, &ec2.DescribeNetworkInterfacesInput{Filters: filters, MaxResults: aws.Int32(pageSize)})
-	var p paging
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err == nil {
-			err = p.next(page.NextToken)
-		}
+	for page, err := range pagesOf(ctx, pages, func(p *ec2.DescribeNetworkInterfacesOutput) *string { return p.NextToken }) {
 		if err != nil {
 			return nil, fmt.Errorf("region %s: describe network interfaces: %w", r.name, err)
 		}

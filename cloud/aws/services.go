@@ -92,12 +92,7 @@ func (r *region) services(ctx context.Context, kind cloud.Kind) ([]service, erro
 func (r *region) databases(ctx context.Context) ([]service, error) {
 	var out []service
 	pages := rds.NewDescribeDBInstancesPaginator(r.rds, &rds.DescribeDBInstancesInput{MaxRecords: aws.Int32(100)})
-	var p paging
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err == nil {
-			err = p.next(page.Marker)
-		}
+	for page, err := range pagesOf(ctx, pages, func(p *rds.DescribeDBInstancesOutput) *string { return p.Marker }) {
 		if err != nil {
 			return nil, fmt.Errorf("describe DB instances: %w", err)
 		}
@@ -144,12 +139,7 @@ func databaseOf(d rdstypes.DBInstance) service {
 func (r *region) balancers(ctx context.Context) ([]service, error) {
 	var out []service
 	pages := elb.NewDescribeLoadBalancersPaginator(r.elb, &elb.DescribeLoadBalancersInput{PageSize: aws.Int32(400)})
-	var p paging
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err == nil {
-			err = p.next(page.NextMarker)
-		}
+	for page, err := range pagesOf(ctx, pages, func(p *elb.DescribeLoadBalancersOutput) *string { return p.NextMarker }) {
 		if err != nil {
 			return nil, fmt.Errorf("describe load balancers: %w", err)
 		}

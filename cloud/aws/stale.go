@@ -21,12 +21,7 @@ func (d *Driver) noteStale(ctx context.Context, g *ground, groups []types.Securi
 		return nil
 	}
 	pages := ec2.NewDescribeStaleSecurityGroupsPaginator(d.region.api, &ec2.DescribeStaleSecurityGroupsInput{VpcId: aws.String(d.vpc)})
-	var p paging
-	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx)
-		if err == nil {
-			err = p.next(page.NextToken)
-		}
+	for page, err := range pagesOf(ctx, pages, func(p *ec2.DescribeStaleSecurityGroupsOutput) *string { return p.NextToken }) {
 		if code(err) == "UnauthorizedOperation" {
 			return nil
 		}
