@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,6 +160,53 @@ func checkForeign(t *testing.T, f file, from, to string) {
 	}
 	if slices.Contains(impure, to) {
 		t.Errorf("%s imports %s: %s is pure", f.path, to, from)
+	}
+}
+
+// nameless are the rooms that work for every cloud, and name none: one more needs no
+// change there.
+var nameless = []string{"compile", "plan", "control"}
+
+// aCloud is the name of a cloud, as a word or as a part of an identifier.
+var aCloud = regexp.MustCompile(`(?i:^|[^a-z])(?i:aws|ec2|azure)|[a-z0-9](?:AWS|Aws|EC2|Ec2|Azure)`)
+
+func TestNoCloudIsNamed(t *testing.T) {
+	for text, want := range map[string]bool{"aws": true, "AWSConfig": true, "awsLocal": true, "ProviderAWS": true, "parseAzure": true, "set azureConfig": true, "ec2:Vpc": true,
+		"draws": false, "Laws": false, "of laws": false, "withdrawsAll": false} {
+		if aCloud.MatchString(text) != want {
+			t.Errorf("%q names a cloud: want %t", text, want)
+		}
+	}
+	seen := 0
+	for _, f := range files(t) {
+		if f.isTest || !slices.Contains(nameless, room(f.dir)) {
+			continue
+		}
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, f.path, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ast.IsGenerated(parsed) {
+			continue // from the docs of an API
+		}
+		seen++
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			text := ""
+			switch n := n.(type) {
+			case *ast.Ident:
+				text = n.Name
+			case *ast.BasicLit:
+				text = n.Value
+			}
+			if aCloud.MatchString(text) {
+				t.Errorf("%s: %s is of one cloud: it belongs in api, or in what makes accounts", set.Position(n.Pos()), text)
+			}
+			return true
+		})
+	}
+	if seen < 50 {
+		t.Errorf("%d files", seen)
 	}
 }
 

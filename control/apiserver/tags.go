@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// maxTags is how many tags users may set on one VM. AWS has 50 of its own.
+	// maxTags is how many tags users may set on one VM, besides those that it has in its cloud.
 	maxTags = 100
 	// visibleTimeout is how long an update waits to see what it has written.
 	visibleTimeout = 5 * time.Second

@@ -64,8 +64,8 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 		c.forgetAccount(ctx, key)
 		return nil
 	}
-	provider, ref, _ := specOf(cpa)
-	a := c.account(key, provider)
+	at, _ := cpa.Spec.Cloud() // connect tells what is wrong with it
+	a := c.account(key, at.Provider)
 	if a.uid == "" {
 		a.uid = cpa.UID
 	}
@@ -82,7 +82,7 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 		}
 		return c.deleteAccount(ctx, a, cpa)
 	}
-	err := c.connect(ctx, a, cpa, ref)
+	err := c.connect(ctx, a, cpa)
 	if errors.Is(err, errUnknown) {
 		return nil // the watch of the Secret will tell
 	}
@@ -122,18 +122,6 @@ func (a *account) hasNetworks() bool {
 	return false
 }
 
-// specOf returns what provider an account is of, its Secret and its regions.
-func specOf(cpa *cloudv1alpha1.CloudProviderAccount) (provider string, ref *cloudv1alpha1.SecretReference, regions []string) {
-	aws, azure := cpa.Spec.AWSConfig, cpa.Spec.AzureConfig
-	switch {
-	case aws != nil && azure == nil:
-		return "aws", aws.SecretRef, aws.Region
-	case azure != nil && aws == nil:
-		return "azure", azure.SecretRef, azure.Region
-	}
-	return "", nil, nil
-}
-
 // account returns the state of an account, which it makes when there is none.
 func (c *Controller) account(key types.NamespacedName, provider string) *account {
 	c.mu.Lock()
@@ -153,8 +141,8 @@ const reasonRefused = "Refused"
 
 // connect makes the account's client anew when what it is made of has changed.
 // Without usable credentials there is none: those of before are not used on.
-func (c *Controller) connect(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount, ref *cloudv1alpha1.SecretReference) error {
-	client, config, scrub, err := c.makeClient(ctx, a, cpa, ref)
+func (c *Controller) connect(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount) error {
+	client, config, scrub, err := c.makeClient(ctx, a, cpa)
 	if errors.Is(err, errUnknown) {
 		return err
 	}
@@ -201,30 +189,32 @@ func (a *account) connected(config string, client cloud.Account, scrub func(stri
 }
 
 // makeClient returns a client, or none when that of before is still right.
-func (c *Controller) makeClient(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount, ref *cloudv1alpha1.SecretReference) (cloud.Account, string, func(string) string, error) {
+func (c *Controller) makeClient(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount) (cloud.Account, string, func(string) string, error) {
+	at, err := cpa.Spec.Cloud()
 	var watch *types.NamespacedName
-	if ref != nil {
+	if ref := at.SecretRef; ref != nil {
 		watch = &types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	}
 	c.secrets.follow(ctx, a.key, watch)
-	provider, _, regions := specOf(cpa)
-	factory := c.o.Clouds[provider]
+	factory := c.o.Clouds[at.Provider]
 	switch {
-	case provider == "":
-		return nil, "", nil, problem{"Invalid", errors.New("set exactly one of awsConfig and azureConfig")}
+	case err != nil:
+		return nil, "", nil, problem{"Invalid", err}
 	case factory == nil:
-		return nil, "", nil, problem{"Unsupported", fmt.Errorf("provider %q is not supported here", provider)}
-	case ref == nil:
-		return nil, "", nil, problem{"Invalid", fmt.Errorf("set %sConfig.secretRef", provider)}
-	case len(regions) == 0:
-		return nil, "", nil, problem{"Invalid", fmt.Errorf("set %sConfig.region: at least one", provider)}
+		return nil, "", nil, problem{"Unsupported", fmt.Errorf("provider %q is not supported here", at.Provider)}
+	case at.SecretRef == nil:
+		return nil, "", nil, problem{"Invalid", fmt.Errorf("set %sConfig.secretRef", at.Provider)}
+	case len(at.Regions) == 0:
+		return nil, "", nil, problem{"Invalid", fmt.Errorf("set %sConfig.region: at least one", at.Provider)}
 	}
-	document, err := c.secrets.document(a.key, *ref)
+	document, err := c.secrets.document(a.key, *at.SecretRef)
 	if err != nil {
 		return nil, "", nil, err
 	}
 	cpa = withRegions(cpa)
-	spec, err := json.Marshal([]any{cpa.Spec.AWSConfig, cpa.Spec.AzureConfig})
+	made := cpa.Spec // of all that it says but of what no client is made of
+	made.PollIntervalInSeconds, made.DeletionPolicy = nil, ""
+	spec, err := json.Marshal(made)
 	if err != nil {
 		return nil, "", nil, err
 	}

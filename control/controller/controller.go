@@ -34,7 +34,7 @@ type Factory func(ctx context.Context, account *cloudv1alpha1.CloudProviderAccou
 
 // Options configure a Controller. The zero value is ready to use, with no cloud.
 type Options struct {
-	// Clouds makes the accounts of each provider: "aws", "azure".
+	// Clouds makes the accounts of each provider, as cloudv1alpha1.Cloud names it.
 	Clouds map[string]Factory
 	// Every is the time between two reads of what a Target has; 0 means 5 minutes.
 	Every time.Duration

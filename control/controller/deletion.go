@@ -76,8 +76,7 @@ func (c *Controller) deleteAccount(ctx context.Context, a *account, cpa *cloudv1
 // restore empties every target of the account. done is false while it is not
 // finished; the status says why, and news of it brings us back.
 func (c *Controller) restore(ctx context.Context, a *account, cpa *cloudv1alpha1.CloudProviderAccount) (done bool, err error) {
-	_, ref, _ := specOf(cpa)
-	err = c.connect(ctx, a, cpa, ref)
+	err = c.connect(ctx, a, cpa)
 	if errors.Is(err, errUnknown) {
 		return false, nil
 	}

@@ -160,9 +160,9 @@ func (r *Runtime) allGroups() map[string]*runtimev1alpha1.SecurityGroup {
 		if a == nil || !ok {
 			continue
 		}
-		provider, _, _ := specOf(cpa)
+		at, _ := cpa.Spec.Cloud()
 		for _, g := range a.groupsOf(key.network) {
-			x := r.securityGroup(key, provider, g)
+			x := r.securityGroup(key, at.Provider, g)
 			if id := x.Namespace + "/" + x.Name; out[id] == nil {
 				out[id] = x
 			}
@@ -204,7 +204,7 @@ func (r *Runtime) securityGroup(key managed, provider string, g cloud.SecurityGr
 				cloudv1alpha1.LabelVpcName: strings.ToLower(key.network),
 			},
 		},
-		Status: runtimev1alpha1.SecurityGroupStatus{CloudName: strings.ToLower(g.Name), CloudID: name, Provider: providerName(provider), Region: g.Region},
+		Status: runtimev1alpha1.SecurityGroupStatus{CloudName: strings.ToLower(g.Name), CloudID: name, Provider: runtimev1alpha1.ProviderNamed(provider), Region: g.Region},
 	}
 	for _, x := range g.Rules {
 		out.Status.Rules = append(out.Status.Rules, runtimev1alpha1.SecurityGroupRule{

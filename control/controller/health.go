@@ -11,7 +11,7 @@ import (
 
 // LoopHealth is how one loop fares.
 type LoopHealth struct {
-	Name string    // such as "world", "accounts 0", "region ns/account/us-east-1", "target aws/..."
+	Name string    // such as "world", "accounts 0", "region ns/account/us-east-1", "target provider/..."
 	Last time.Time // when it last finished a round; zero when it never has
 	Busy time.Time // since when it is in one; zero when it is not
 	Err  string    // how the last round ended, where that is known

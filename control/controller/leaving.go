@@ -13,8 +13,8 @@ import (
 
 // namesRegion says whether an account's object names a region.
 func namesRegion(cpa *cloudv1alpha1.CloudProviderAccount, region string) bool {
-	_, _, all := specOf(cpa)
-	return slices.ContainsFunc(all, func(name string) bool { return strings.EqualFold(name, region) })
+	at, _ := cpa.Spec.Cloud()
+	return slices.ContainsFunc(at.Regions, func(name string) bool { return strings.EqualFold(name, region) })
 }
 
 // withRegions returns the object as the client is made of: with the regions that it
@@ -30,12 +30,8 @@ func withRegions(cpa *cloudv1alpha1.CloudProviderAccount) *cloudv1alpha1.CloudPr
 		return cpa
 	}
 	cpa = cpa.DeepCopy()
-	switch {
-	case cpa.Spec.AWSConfig != nil:
-		cpa.Spec.AWSConfig.Region = append(cpa.Spec.AWSConfig.Region, left...)
-	case cpa.Spec.AzureConfig != nil:
-		cpa.Spec.AzureConfig.Region = append(cpa.Spec.AzureConfig.Region, left...)
-	}
+	at, _ := cpa.Spec.Cloud()
+	cpa.Spec.SetRegions(append(at.Regions, left...))
 	return cpa
 }
 

@@ -159,7 +159,7 @@ func (r *Runtime) virtualMachine(i *imported, have *runtimev1alpha1.VirtualMachi
 			},
 		},
 		Status: runtimev1alpha1.VirtualMachineStatus{
-			Provider: providerName(i.provider), State: runtimev1alpha1.VirtualMachineState(i.vm.State), Region: i.vm.Region, Agented: i.agented,
+			Provider: runtimev1alpha1.ProviderNamed(i.provider), State: runtimev1alpha1.VirtualMachineState(i.vm.State), Region: i.vm.Region, Agented: i.agented,
 			CloudID: name, CloudName: strings.ToLower(i.vm.Name), CloudVpcID: strings.ToLower(i.vm.NetworkID), CloudVpcName: i.vm.NetworkName,
 			Tags: importableTags(i.vm.Tags),
 		},
@@ -245,7 +245,7 @@ func (r *Runtime) addVpcs(out map[string]*runtimev1alpha1.Vpc, key types.Namespa
 	if !ok {
 		return
 	}
-	provider, _, _ := specOf(cpa)
+	at, _ := cpa.Spec.Cloud()
 	a.mu.Lock()
 	var networks []cloud.Network
 	for _, name := range slices.Sorted(maps.Keys(a.regions)) {
@@ -267,7 +267,7 @@ func (r *Runtime) addVpcs(out map[string]*runtimev1alpha1.Vpc, key types.Namespa
 				},
 			},
 			Status: runtimev1alpha1.VpcStatus{
-				CloudName: strings.ToLower(n.Name), CloudID: name, Provider: providerName(provider), Region: n.Region, Tags: maps.Clone(n.Tags), Managed: isManaged,
+				CloudName: strings.ToLower(n.Name), CloudID: name, Provider: runtimev1alpha1.ProviderNamed(at.Provider), Region: n.Region, Tags: maps.Clone(n.Tags), Managed: isManaged,
 			},
 		}
 		for _, p := range n.Prefixes {
@@ -275,16 +275,6 @@ func (r *Runtime) addVpcs(out map[string]*runtimev1alpha1.Vpc, key types.Namespa
 		}
 		out[id] = x
 	}
-}
-
-func providerName(provider string) runtimev1alpha1.CloudProvider {
-	switch provider {
-	case "aws":
-		return runtimev1alpha1.ProviderAWS
-	case "azure":
-		return runtimev1alpha1.ProviderAzure
-	}
-	return runtimev1alpha1.CloudProvider(provider)
 }
 
 // derivedUID is the same for the same object after every restart.

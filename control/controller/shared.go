@@ -30,11 +30,8 @@ type origin struct {
 
 // cloudOf tells clouds apart: two objects with one are of one cloud.
 func cloudOf(cpa *cloudv1alpha1.CloudProviderAccount) string {
-	provider, _, _ := specOf(cpa)
-	if aws := cpa.Spec.AWSConfig; aws != nil {
-		return provider + " " + strings.ToLower(strings.TrimRight(aws.Endpoint, "/"))
-	}
-	return provider
+	at, _ := cpa.Spec.Cloud()
+	return at.Provider + " " + strings.ToLower(strings.TrimRight(at.Endpoint, "/"))
 }
 
 func networkKey(region, id string) string { return region + "/" + id }
@@ -293,8 +290,8 @@ func (c *Controller) mayUnshare(a *account, cpa *cloudv1alpha1.CloudProviderAcco
 	a.mu.Lock()
 	mine := a.cloud
 	a.mu.Unlock()
-	_, _, regions := specOf(cpa)
-	return !slices.ContainsFunc(regions, func(region string) bool {
+	at, _ := cpa.Spec.Cloud()
+	return !slices.ContainsFunc(at.Regions, func(region string) bool {
 		hasListed, _ := a.hasListed(mine, region)
 		return !hasListed || c.isUnlisted(a, region)
 	})

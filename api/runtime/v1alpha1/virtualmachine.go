@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -20,6 +22,17 @@ const (
 	ProviderAWS   CloudProvider = "AWS"
 	ProviderAzure CloudProvider = "Azure"
 )
+
+// ProviderNamed returns the provider that has this name in any case, or the name
+// itself.
+func ProviderNamed(name string) CloudProvider {
+	for _, p := range []CloudProvider{ProviderAWS, ProviderAzure} {
+		if strings.EqualFold(string(p), name) {
+			return p
+		}
+	}
+	return CloudProvider(name)
+}
 
 // VirtualMachine is one imported VM.
 //
