@@ -67,11 +67,11 @@ type Options struct {
 	// Limits are shared by Accounts that may be of one AWS account; nil means that no
 	// other is.
 	Limits *Limits
-	// MayWrite is asked before each attempt of a call that changes anything; its error
-	// becomes that of the call. nil means that all may be made.
+	// MayWrite is asked before each attempt of a call of any service that changes
+	// anything; its error becomes that of the call. nil means that all may be made.
 	MayWrite func() error
-	// Observe is told of each attempt of a call of EC2, from several goroutines. nil
-	// means that nobody wants to know.
+	// Observe is told of each attempt of a call of EC2, RDS or Elastic Load Balancing,
+	// from several goroutines. nil means that nobody wants to know.
 	Observe func(Attempt)
 	// Attempts is how often a call is tried; 0 means 8.
 	Attempts int

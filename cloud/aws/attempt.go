@@ -3,12 +3,15 @@ package aws
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
 
-// Attempt is one attempt of a call of EC2.
+// Attempt is one attempt of a call of EC2, RDS or Elastic Load Balancing: no two of
+// the calls that are used have one name.
 type Attempt struct {
 	Region, API string
 	Result      Result
@@ -24,7 +27,7 @@ const (
 	ResultDenied    Result = "denied"    // the credentials are wrong, or lack a right
 	ResultQuota     Result = "quota"     // a quota is used up
 	ResultRefused   Result = "refused"   // other errors in what was asked
-	ResultServer    Result = "server"    // EC2's own error
+	ResultServer    Result = "server"    // AWS's own error
 	ResultCanceled  Result = "canceled"  // given up by us
 	ResultNoAnswer  Result = "no_answer"
 )
@@ -41,12 +44,14 @@ func resultOf(err error) Result {
 	}
 	var answer *awshttp.ResponseError
 	c := code(err)
+	_, isThrottled := retry.DefaultThrottleErrorCodes[c]
 	switch {
-	case c == "RequestLimitExceeded" || strings.HasPrefix(c, "Throttl") || strings.HasPrefix(c, "TooManyRequests"):
+	case isThrottled || strings.HasPrefix(c, "Throttl") || strings.HasPrefix(c, "TooManyRequests"):
 		return ResultThrottled
-	case c == "UnauthorizedOperation" || c == "AuthFailure" || c == "InvalidClientTokenId" || c == "OptInRequired" || strings.HasPrefix(c, "AccessDenied") || strings.HasPrefix(c, "ExpiredToken") || strings.HasPrefix(c, "RequestExpired"):
+	case slices.Contains(deniedCodes, c) || strings.HasPrefix(c, "AccessDenied") || strings.HasPrefix(c, "ExpiredToken"):
 		return ResultDenied
-	case strings.HasSuffix(c, "LimitExceeded") || strings.HasSuffix(c, "LimitsExceeded") || strings.Contains(c, "LimitPer"):
+	case strings.HasSuffix(c, "LimitExceeded") || strings.HasSuffix(c, "LimitsExceeded") || strings.Contains(c, "LimitPer") ||
+		strings.Contains(c, "QuotaExceeded") || c == "TooManyTags":
 		return ResultQuota
 	case errors.As(err, &answer) && answer.HTTPStatusCode() >= 500:
 		return ResultServer
@@ -56,4 +61,11 @@ func resultOf(err error) Result {
 		return ResultCanceled
 	}
 	return ResultNoAnswer
+}
+
+// deniedCodes are those of the three services for who asks. RDS and Elastic Load
+// Balancing have names of their own for what EC2 calls AuthFailure.
+var deniedCodes = []string{
+	"UnauthorizedOperation", "AuthFailure", "InvalidClientTokenId", "OptInRequired", "RequestExpired",
+	"SignatureDoesNotMatch", "IncompleteSignature", "MissingAuthenticationToken", "NotAuthorized", "UnrecognizedClientException",
 }
