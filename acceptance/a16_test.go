@@ -128,19 +128,30 @@ func (w *world) decide(kind string, rows []row) {
 		}
 		o := object(r.text)
 		resource := w.resource(o)
-		dry := []string{metav1.DryRunAll}
 		var err error
+		update := func(dry ...string) error {
+			return patiently(func() error {
+				_, err := resource.Update(w.t.Context(), o, metav1.UpdateOptions{DryRun: dry})
+				return err
+			})
+		}
 		if r.old == "" {
-			_, err = resource.Create(w.t.Context(), o, metav1.CreateOptions{DryRun: dry})
+			err = patiently(func() error {
+				_, err := resource.Create(w.t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				return err
+			})
 		} else {
-			old := object(r.old)
-			old.SetNamespace(w.ns)
-			if old, err = resource.Create(w.t.Context(), old, metav1.CreateOptions{}); err != nil {
+			var old *unstructured.Unstructured
+			err = patiently(func() (err error) {
+				old, err = resource.Create(w.t.Context(), object(r.old), metav1.CreateOptions{})
+				return err
+			})
+			if err != nil {
 				w.t.Fatalf("%s %s: %v", kind, r.name, err)
 			}
 			o.SetResourceVersion(old.GetResourceVersion())
-			if _, err = resource.Update(w.t.Context(), o, metav1.UpdateOptions{DryRun: dry}); err == nil {
-				_, err = resource.Update(w.t.Context(), o, metav1.UpdateOptions{})
+			if err = update(metav1.DryRunAll); err == nil {
+				err = update()
 			}
 			if err := resource.Delete(w.t.Context(), r.name, metav1.DeleteOptions{}); err != nil {
 				w.t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -88,7 +89,11 @@ func (w *world) tryApply(text string) error {
 			return err
 		}
 		force := true
-		if _, err := r.Patch(w.t.Context(), o.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "acceptance", Force: &force}); err != nil {
+		err = patiently(func() error {
+			_, err := r.Patch(w.t.Context(), o.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: "acceptance", Force: &force})
+			return err
+		})
+		if err != nil {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 		if o.GetNamespace() == "" {
@@ -109,7 +114,8 @@ func (w *world) apply(text string) {
 func (w *world) remove(text string) {
 	w.t.Helper()
 	for _, o := range w.objects(text) {
-		if err := w.resource(o).Delete(w.t.Context(), o.GetName(), metav1.DeleteOptions{}); err != nil {
+		err := patiently(func() error { return w.resource(o).Delete(w.t.Context(), o.GetName(), metav1.DeleteOptions{}) })
+		if err != nil {
 			w.t.Fatalf("delete %s %s: %v", o.GetKind(), o.GetName(), err)
 		}
 	}
@@ -128,11 +134,27 @@ func (w *world) patch(r schema.GroupVersionResource, name, document string) {
 	w.t.Helper()
 	w.eventually("patch "+name, func() error { // it may be made a moment later, as ExternalEntities are
 		_, err := w.client.Resource(r).Namespace(w.ns).Patch(w.t.Context(), name, types.MergePatchType, []byte(document), metav1.PatchOptions{FieldManager: "acceptance-patch"})
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err != nil && !apierrors.IsNotFound(err) && !isOverworked(err) {
 			w.t.Fatal(err)
 		}
 		return err
 	})
+}
+
+// patiently calls f again while the API server has no time for its webhooks, as kubectl's
+// user would: tests share a machine.
+func patiently(f func() error) error {
+	for start := time.Now(); ; {
+		if err := f(); !isOverworked(err) || time.Since(start) > patience {
+			return err
+		}
+	}
+}
+
+// isOverworked says whether a write was refused for no other reason than that a webhook
+// took too long.
+func isOverworked(err error) bool {
+	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook") && strings.Contains(err.Error(), "deadline exceeded")
 }
 
 // read reads an object of the world's namespace as T.

@@ -20,7 +20,7 @@ const (
 	// owner is the field manager of what this package applies.
 	owner = "isobar-webhook"
 
-	timeoutSeconds = 5
+	timeoutSeconds = 10
 )
 
 // Target is where the API server finds a Server. URL or Service is set.

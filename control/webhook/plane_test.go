@@ -247,7 +247,7 @@ func TestInstall(t *testing.T) {
 	hooks, _, _ := unstructured.NestedSlice(get().Object, "webhooks")
 	for _, h := range hooks {
 		h := h.(map[string]any)
-		if h["failurePolicy"] != "Fail" || h["timeoutSeconds"] != int64(5) || h["sideEffects"] != "None" {
+		if h["failurePolicy"] != "Fail" || h["timeoutSeconds"] != int64(10) || h["sideEffects"] != "None" {
 			t.Errorf("%v: %v, %v, %v", h["name"], h["failurePolicy"], h["timeoutSeconds"], h["sideEffects"])
 		}
 	}

@@ -23,7 +23,7 @@ import (
 const (
 	// decideTimeout is less than the timeout that Install asks for, so that the API
 	// server gets our reason and not a silence.
-	decideTimeout = 4 * time.Second
+	decideTimeout = 8 * time.Second
 	// warnTimeout is how long a write waits for what it may be warned of.
 	warnTimeout = 2 * time.Second
 	// atOnce bounds the decisions under way, and so the memory of their bodies.
@@ -110,8 +110,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		Handler:           s.handler,
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certs.Certificate},
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      10 * time.Second,
+		ReadTimeout:       15 * time.Second,
+		WriteTimeout:      15 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    1 << 16,
 		ErrorLog:          slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
