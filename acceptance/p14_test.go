@@ -45,8 +45,10 @@ func TestP14_UsersRuleIsTheSame(t *testing.T) {
 	w.policy("db", rules(22))
 	w.settle()
 	w.realized("db")
+	var left string
 	w.byHand(region1, func(r *sim.Region) { // only to look
-		if g := enforcing(t, r); !slices.ContainsFunc(g.Rules, isSame) {
+		g := enforcing(t, r)
+		if left = g.ID; !slices.ContainsFunc(g.Rules, isSame) {
 			t.Errorf("the user's rule has gone from our group: %+v", g.Rules)
 		}
 	})
@@ -56,9 +58,58 @@ func TestP14_UsersRuleIsTheSame(t *testing.T) {
 		FROM \ TO  db:5432  db:22
 		web        .        X
 	`)
-	for _, g := range w.securityGroups() {
-		if g.ID == "sg-users" && len(g.Rules) != 1 {
-			t.Errorf("the user's group has the rules %+v", g.Rules)
+	stays := func() string {
+		name := ""
+		for _, g := range w.securityGroups() {
+			switch {
+			case g.ID == "sg-users" && len(g.Rules) != 1:
+				t.Errorf("the user's group has the rules %+v", g.Rules)
+			case g.ID == left:
+				if name = g.Name; len(g.Rules) != 1 || !isSame(g.Rules[0]) || len(g.Tags) > 0 {
+					t.Errorf("the group with the user's rule has the rules %+v and the tags %v; want that rule alone", g.Rules, g.Tags)
+				}
+			}
 		}
+		if name == "" {
+			t.Errorf("the user's rule has gone with %s, which was ours", left)
+		}
+		return name
+	}
+	name := stays()
+	if n := len(w.ours()); n != 0 {
+		t.Errorf("%d groups are ours still", n)
+	}
+	// The same policy again: the name is the user's now, and its group another.
+	w.policy("db", rules(22))
+	w.settle()
+	w.realized("db")
+	w.mustReach(`
+		FROM \ TO  db:5432  db:22
+		web        X        .
+	`)
+	stays()
+	w.byHand(region1, func(r *sim.Region) {
+		if g := enforcing(t, r); g.ID == left || g.Name == name {
+			t.Errorf("our group is %s %s, which is the user's", g.ID, g.Name)
+		}
+	})
+	w.sim.ResetCalls()
+	w.restart()
+	w.settle()
+	w.mustNotWrite()
+	// With the account all goes that is ours, and what is the user's stays.
+	var second string
+	w.byHand(region1, func(r *sim.Region) {
+		g := enforcing(t, r)
+		g.Rules = append(g.Rules, &sim.Rule{Protocol: "tcp", From: 5432, To: 5432, CIDR: from, Description: "user"})
+		second = g.ID
+	})
+	w.removeNamed(accounts, "aws")
+	w.mustList(accounts, w.ns)
+	for _, left = range []string{left, second} {
+		stays()
+	}
+	if n := len(w.ours()); n != 0 {
+		t.Errorf("%d groups are ours still", n)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -148,22 +147,40 @@ func (a *applier) createGroups(ctx context.Context) {
 	})
 }
 
-// name is the group's name in EC2, where it is unique in the VPC.
+// name is the name of a group or list in EC2, where that of a group is unique in the VPC.
 func (d *Driver) name(class string) string {
 	return d.account.config.Prefix + "-" + class + "-" + hash(d.account.config.Cluster)[:6]
 }
 
-// createGroup makes a group, with its tags in the same call, and returns what
-// rules it has then.
+// groupDescription begins the description of a group.
+const groupDescription = "Isobar "
+
+// maxNames bounds how many names are tried for a group.
+const maxNames = 1000
+
+// createGroup makes a group with the first of its names that nobody else's group
+// has, and returns what rules it has then.
 func (a *applier) createGroup(ctx context.Context, key string, want *Group) (*Group, error) {
-	name := a.name(want.Class)
+	for n := range maxNames {
+		name := a.name(want.Class)
+		if n > 0 {
+			name = fmt.Sprintf("%s-%d", name, n+1)
+		}
+		if a.ground.taken[name] {
+			continue
+		}
+		if have, err := a.createNamed(ctx, key, name, want); !errors.Is(err, errTaken) {
+			return have, err
+		}
+	}
+	return nil, fmt.Errorf("create security group %s: others have this and the next %d names", a.name(want.Class), maxNames-1)
+}
+
+// createNamed makes a group of that name, with its tags in the same call.
+func (a *applier) createNamed(ctx context.Context, key, name string, want *Group) (*Group, error) {
 	out, err := a.region.api.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{
-		GroupName: aws.String(name), VpcId: aws.String(a.vpc), Description: aws.String("Isobar " + string(want.Kind) + " group"),
-		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeSecurityGroup, Tags: []types.Tag{
-			{Key: aws.String(tagCluster), Value: aws.String(a.account.config.Cluster)},
-			{Key: aws.String(tagKind), Value: aws.String(string(want.Kind))},
-			{Key: aws.String(tagClass), Value: aws.String(want.Class)},
-		}}},
+		GroupName: aws.String(name), VpcId: aws.String(a.vpc), Description: aws.String(groupDescription + string(want.Kind) + " group"),
+		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeSecurityGroup, Tags: a.groupTags(want)}},
 	})
 	if code(err) == "InvalidGroup.Duplicate" {
 		return a.adopt(ctx, key, name, want)
@@ -174,7 +191,7 @@ func (a *applier) createGroup(ctx context.Context, key string, want *Group) (*Gr
 		}
 		return nil, fmt.Errorf("create security group %s: %w", name, err)
 	}
-	a.know(key, aws.ToString(out.GroupId))
+	a.know(key, aws.ToString(out.GroupId), name)
 	have := &Group{Kind: want.Kind, Class: want.Class, Egress: []Rule{{Protocol: "-1", From: -1, To: -1, Prefix: all4}}}
 	if slices.ContainsFunc(a.ground.prefixes, isIPv6) {
 		have.Egress = append(have.Egress, Rule{Protocol: "-1", From: -1, To: -1, Prefix: all6})
@@ -183,13 +200,16 @@ func (a *applier) createGroup(ctx context.Context, key string, want *Group) (*Gr
 }
 
 // know enters a new group into the ground.
-func (a *applier) know(key, id string) {
+func (a *applier) know(key, id, name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.region.enter(a.vpc, 1)
+	a.region.enter(a.vpc, 1, 0)
 	a.ground.exists[id], a.ground.keys[id] = true, key
-	a.ground.groups[key] = &groupFacts{id: id, fresh: true, foreign: map[policy.Direction][]Rule{}}
+	a.ground.groups[key] = &groupFacts{id: id, name: name, fresh: true, foreign: map[policy.Direction][]Rule{}}
 }
+
+// errTaken says that another's group has the name.
+var errTaken = errors.New("another's group has the name")
 
 // adopt finds the group that has our name: made by an earlier try whose answer
 // was lost. One without our tags is another's.
@@ -207,9 +227,9 @@ func (a *applier) adopt(ctx context.Context, key, name string, want *Group) (*Gr
 	}
 	tags := tagsOf(found[0].Tags)
 	if tags[tagCluster] != a.account.config.Cluster || tags[tagClass] != want.Class {
-		return nil, fmt.Errorf("create security group %s: %s has the name, and is not ours", name, aws.ToString(found[0].GroupId))
+		return nil, errTaken
 	}
-	a.know(key, aws.ToString(found[0].GroupId))
+	a.know(key, aws.ToString(found[0].GroupId), name)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.group(a.ground, key, found[0]), nil
@@ -251,7 +271,7 @@ func (a *applier) fillAll(ctx context.Context, groups []plan.Change[Object]) {
 // break a flow which both states allow.
 func (a *applier) fillGroup(ctx context.Context, c plan.Change[Object], dir policy.Direction, tight bool) error {
 	want, isNew := c.Want.Group, c.Have == nil
-	for {
+	for isSeen := isNew; ; {
 		have := a.now(c.Key)
 		add, stale := a.delta(have, want, dir)
 		if isNew {
@@ -267,6 +287,13 @@ func (a *applier) fillGroup(ctx context.Context, c plan.Change[Object], dir poli
 			return nil
 		case n == len(add):
 			return a.put(ctx, c.Key, dir, add)
+		case !isSeen:
+			a.inspect(ctx, []plan.Change[Object]{c})
+			if err := a.failure(c.Key); err != nil {
+				return err
+			}
+			isSeen = true
+			continue
 		}
 		coming := a.coming(dir)
 		safe := slices.DeleteFunc(slices.Clone(stale), func(r Rule) bool { return slices.ContainsFunc(coming, r.overlaps) })
@@ -344,10 +371,11 @@ func (a *applier) setRules(key string, dir policy.Direction, rules []Rule) {
 // are in force: also those that name a group whose members are all there.
 func (a *applier) revokeGroups(ctx context.Context, groups []plan.Change[Object]) {
 	missing := a.missing()
+	groups = slices.DeleteFunc(slices.Clone(groups), func(c plan.Change[Object]) bool {
+		return c.Want == nil || c.Have == nil || a.now(c.Key) == nil || !a.hasStale(c)
+	})
+	a.inspect(ctx, groups)
 	each(groups, func(c plan.Change[Object]) {
-		if c.Want == nil || c.Have == nil {
-			return
-		}
 		for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
 			if a.now(c.Key) == nil || a.failure(c.Key) != nil {
 				return
@@ -357,6 +385,16 @@ func (a *applier) revokeGroups(ctx context.Context, groups []plan.Change[Object]
 			}
 		}
 	})
+}
+
+// hasStale says whether a group has rules that are not wanted.
+func (a *applier) hasStale(c plan.Change[Object]) bool {
+	for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
+		if _, stale := a.delta(a.now(c.Key), c.Want.Group, dir); len(stale) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // missing returns, by their keys, the groups that an interface should have and has
@@ -389,92 +427,4 @@ func (a *applier) revokeStale(ctx context.Context, c plan.Change[Object], dir po
 		}
 	}
 	return a.drop(ctx, c.Key, dir, stale)
-}
-
-// deleteGroups deletes groups: those with rules first, since rules name the others.
-func (a *applier) deleteGroups(ctx context.Context) {
-	for _, kind := range []bool{false, true} {
-		gone := slices.DeleteFunc(slices.Clone(a.groups), func(c plan.Change[Object]) bool {
-			return c.Want != nil || (c.Have.Group.Kind == Membership) != kind
-		})
-		each(gone, func(c plan.Change[Object]) {
-			err := a.namedByKept(c.Key)
-			if err == nil {
-				err = a.deleteGroup(ctx, c.Key)
-			}
-			if err != nil {
-				a.fail(c.Key, err)
-			}
-		})
-	}
-}
-
-// namedByKept returns why a group must stay, if a rule names it of one that should
-// have gone and could not. EC2 would say so too, but only after it was asked for a while.
-func (a *applier) namedByKept(key string) error {
-	for _, c := range a.groups {
-		if c.Want != nil || a.failure(c.Key) == nil {
-			continue
-		}
-		if slices.Contains(peersOf(slices.Concat(c.Have.Group.Ingress, c.Have.Group.Egress)), key) {
-			return fmt.Errorf("waits for %s to go: %w", c.Key, a.failure(c.Key))
-		}
-	}
-	return nil
-}
-
-// referrers returns the groups of others whose rules name a group, or "" when
-// there are none that can be found.
-func (a *applier) referrers(ctx context.Context, id string) string {
-	var out []string
-	for _, by := range []string{"ip-permission.group-id", "egress.ip-permission.group-id"} {
-		found, err := a.region.groups(ctx, filter(by, id))
-		if err != nil {
-			return ""
-		}
-		for _, x := range found {
-			if other := aws.ToString(x.GroupId); other != id && a.ground.keys[other] == "" {
-				out = append(out, other)
-			}
-		}
-	}
-	slices.Sort(out)
-	return strings.Join(slices.Compact(out), ", ")
-}
-
-func (a *applier) deleteGroup(ctx context.Context, key string) error {
-	a.mu.Lock()
-	g := a.ground.groups[key]
-	a.mu.Unlock()
-	if g == nil {
-		return nil
-	}
-	for _, id := range slices.Sorted(maps.Keys(a.ground.nics)) {
-		if slices.Contains(a.ground.nics[id].ours, key) {
-			err := fmt.Errorf("delete security group %s: %s still has it", g.id, id)
-			if errors.Is(a.failure(NICKey(id)), plan.ErrPending) {
-				return fmt.Errorf("%w: %w", plan.ErrPending, err)
-			}
-			return err
-		}
-	}
-	err := eventually(ctx, a.settle()/10, "DependencyViolation", func() error {
-		_, err := a.region.api.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: aws.String(g.id)})
-		return err
-	})
-	if code(err) == "DependencyViolation" {
-		if by := a.referrers(ctx, g.id); by != "" {
-			return fmt.Errorf("delete security group %s: rules of %s, which is not ours, name it: %w", g.id, by, err)
-		}
-	}
-	if err != nil && code(err) != "InvalidGroup.NotFound" {
-		return fmt.Errorf("delete security group %s: %w", g.id, err)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.region.enter(a.vpc, -1)
-	delete(a.ground.groups, key)
-	delete(a.ground.keys, g.id)
-	delete(a.ground.exists, g.id)
-	return nil
 }

@@ -54,12 +54,12 @@ func (r *region) groupsOf(ctx context.Context, vpc, cluster string) ([]types.Sec
 	return out, nil
 }
 
-// enter notes that a VPC has so many groups of ours more.
-func (r *region) enter(vpc string, n int) {
+// enter notes that a VPC has so many groups more of ours, and of others.
+func (r *region) enter(vpc string, ours, others int) {
 	r.counting.Lock()
 	defer r.counting.Unlock()
 	if t := r.census.vpcs[vpc]; t != nil {
-		t.ours += n
+		t.ours, t.others = t.ours+ours, t.others+others
 	}
 }
 

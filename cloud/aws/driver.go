@@ -169,6 +169,9 @@ func (d *Driver) Describe(c plan.Change[Object]) string {
 		if isNephe(c.Key) {
 			return fmt.Sprintf("%s group of Nephe", o.Group.Kind)
 		}
+		if g := d.ground.groups[c.Key]; g != nil && g.hasForeign() {
+			return fmt.Sprintf("%s group, which is left to others: rules of theirs are in it", o.Group.Kind)
+		}
 		return fmt.Sprintf("%s group", o.Group.Kind)
 	}
 	var parts []string

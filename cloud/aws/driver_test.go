@@ -3,6 +3,7 @@ package aws_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -174,7 +175,9 @@ func TestDriver(t *testing.T) {
 			}
 			plantest.Run(t, named, func(t testing.TB) plantest.Place[aws.Object] {
 				e := serve(t, estate(balanced(shop()), sim.Quotas{}), sim.Options{NoThrottle: true})
-				return place(t, e, aws.Options{Settle: 1}, want, lost)
+				p := place(t, e, aws.Options{Settle: 1}, want, lost)
+				p.Graft = e.graft(t)
+				return p
 			})
 		})
 	}
@@ -208,7 +211,7 @@ func place(t testing.TB, e *ec2, o aws.Options, want map[string][]sides, lost bo
 						"isobar.dev/cluster": "other", "isobar.dev/kind": "enforcement", "isobar.dev/class": "e-0123456789abcdef"}})
 			})
 		},
-		Foreign: e.foreign,
+		Foreign: func() string { return e.foreign() + e.grafted() },
 		Writes:  e.writes,
 		FailAfter: func(n int) {
 			e.ClearFaults(faults...)
@@ -285,11 +288,11 @@ func (e *ec2) edit(t testing.TB, f func(*sim.Region)) {
 	}
 }
 
-// foreign writes down every group that is not ours.
+// foreign writes down every group that is not ours and never was.
 func (e *ec2) foreign() string {
 	var b strings.Builder
 	for _, g := range e.Estate().Accounts[0].Regions[0].Groups {
-		if g.Tags["isobar.dev/cluster"] != "test" {
+		if g.Tags["isobar.dev/cluster"] != "test" && !slices.ContainsFunc(g.Rules, isGraft) && !e.left[g.ID] {
 			fmt.Fprintln(&b, g.ID, g.Name, g.Tags)
 			for _, r := range g.Rules {
 				fmt.Fprintf(&b, "  %+v\n", *r)

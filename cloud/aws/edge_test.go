@@ -432,24 +432,37 @@ func TestOtherProtocols(t *testing.T) {
 	}
 }
 
-// A group that has the name of ours and not our tags is another's.
+// A group that has the name of ours and not our tags is another's: ours gets the
+// next name, also when the other has come since the last read.
 func TestNameTaken(t *testing.T) {
 	s := shopStates()["three"]
 	first := newShop(t, sim.Options{})
 	first.sync(t, first.account(t, aws.Options{}), s)
-	e := newShop(t, sim.Options{})
-	e.edit(t, func(r *sim.Region) {
-		for _, g := range first.ours() {
-			r.Groups = append(r.Groups, &sim.Group{ID: g.ID, VPC: g.VPC, Name: g.Name})
+	for _, late := range []bool{false, true} {
+		e := newShop(t, sim.Options{})
+		a := e.account(t, aws.Options{})
+		if late {
+			e.sync(t, a, shop()) // reads
 		}
-	})
-	before := e.foreign()
-	_, err := e.account(t, aws.Options{}).Enforcer(regionID, "vpc-1").Sync(context.Background(), rulesetOf(t, s))
-	if err == nil || !strings.Contains(err.Error(), "is not ours") {
-		t.Errorf("Sync = %v; want that a name is taken", err)
-	}
-	if after := e.foreign(); after != before {
-		t.Errorf("another's groups were changed:\n%s", after)
+		e.edit(t, func(r *sim.Region) {
+			for _, g := range first.ours() {
+				r.Groups = append(r.Groups, &sim.Group{ID: "sg-taken" + strings.TrimPrefix(g.ID, "sg-"), VPC: g.VPC, Name: g.Name, Description: g.Description})
+			}
+		})
+		before := e.foreign()
+		e.sync(t, a, s)
+		if after := e.foreign(); after != before {
+			t.Errorf("late %t: another's groups were\n%s\nand are\n%s", late, before, after)
+		}
+		for class, g := range e.ours() {
+			if want := first.ours()[class].Name + "-2"; g.Name != want {
+				t.Errorf("late %t: our group is called %s; want %s", late, g.Name, want)
+			}
+		}
+		report := one(t, e.sync(t, e.account(t, aws.Options{}), s))
+		if n := len(report.Notes); n != len(first.ours()) {
+			t.Errorf("late %t: the notes are %v; want one for each group with a name of ours", late, report.Notes)
+		}
 	}
 }
 

@@ -99,7 +99,8 @@ func (a *applier) revoke(ctx context.Context, key string, dir policy.Direction, 
 	return nil
 }
 
-// rulesNow reads the rules of a group in one direction, whoever made them.
+// rulesNow reads the rules of a group in one direction, whoever made them, and
+// notes which are of others.
 func (a *applier) rulesNow(ctx context.Context, key string, dir policy.Direction) ([]Rule, error) {
 	g := a.ground.groups[key]
 	found, err := a.region.groups(ctx, filter("vpc-id", a.vpc), filter("group-id", g.id))
@@ -109,15 +110,12 @@ func (a *applier) rulesNow(ctx context.Context, key string, dir policy.Direction
 	if len(found) != 1 {
 		return nil, fmt.Errorf("read security group %s: not found", g.id)
 	}
-	permissions := found[0].IpPermissions
+	out, egress, foreign := a.divide(a.ground, found[0])
 	if dir == policy.Egress {
-		permissions = found[0].IpPermissionsEgress
+		out = egress
 	}
-	var out []Rule
-	for _, r := range readRules(a.ground, permissions) {
-		out = append(out, r.Rule)
-	}
-	return sorted(out), nil
+	g.foreign = foreign
+	return sorted(slices.Concat(out, foreign[dir])), nil
 }
 
 // peersOf returns the keys of the groups that rules name, sorted.

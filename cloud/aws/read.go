@@ -34,6 +34,7 @@ type ground struct {
 	prefixes     []netip.Prefix
 	defaultGroup string
 	exists       map[string]bool // IDs of all groups in the VPC
+	taken        map[string]bool // names of those that are not ours
 	groups       map[string]*groupFacts
 	lists        map[string]*listFacts
 	listKeys     map[string]string // of our prefix lists, by ID
@@ -54,6 +55,7 @@ type ground struct {
 // groupFacts is a group of ours.
 type groupFacts struct {
 	id      string
+	name    string
 	now     *Group                      // as it is, without the rules of others
 	foreign map[policy.Direction][]Rule // rules without our mark
 	fresh   bool                        // made by this process: EC2 may not know it everywhere
@@ -88,7 +90,7 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 	if d.err != nil {
 		return nil, nil, d.err
 	}
-	g := &ground{exists: map[string]bool{}, names: map[string][]string{}, groups: map[string]*groupFacts{}, keys: map[string]string{}, nics: map[string]*nicFacts{},
+	g := &ground{exists: map[string]bool{}, taken: map[string]bool{}, names: map[string][]string{}, groups: map[string]*groupFacts{}, keys: map[string]string{}, nics: map[string]*nicFacts{},
 		nephe: map[string]*Group{}, pinned: map[string]bool{}, lists: map[string]*listFacts{}, listKeys: map[string]string{}, otherLists: map[string]*List{}}
 	vpcs, err := d.region.vpcs(ctx, filter("vpc-id", d.vpc))
 	if err != nil {
@@ -217,13 +219,17 @@ func (d *Driver) learnGroups(g *ground, groups []types.SecurityGroup) {
 		class := tags[tagClass]
 		if tags[tagCluster] != d.account.config.Cluster || class == "" || aws.ToString(x.GroupName) == "default" {
 			g.regionGroups++
+			g.taken[aws.ToString(x.GroupName)] = true
+			if d.isLeft(x) {
+				g.notes = append(g.notes, plan.Note{Key: id, Text: fmt.Sprintf("it has a name of ours, %s, and not our tags: a group that was left to others, whose rules are in it or name it", aws.ToString(x.GroupName))})
+			}
 			continue
 		}
 		key := GroupKey(class)
 		if g.groups[key] != nil {
 			key = GroupKey(class + "~" + id)
 		}
-		g.groups[key] = &groupFacts{id: id, foreign: map[policy.Direction][]Rule{}}
+		g.groups[key] = &groupFacts{id: id, name: aws.ToString(x.GroupName), foreign: map[policy.Direction][]Rule{}}
 		g.keys[id] = key
 	}
 }
@@ -233,23 +239,31 @@ func (d *Driver) learnGroups(g *ground, groups []types.SecurityGroup) {
 func (d *Driver) group(g *ground, key string, x types.SecurityGroup) *Group {
 	tags := tagsOf(x.Tags)
 	out := &Group{Kind: Kind(tags[tagKind]), Class: tags[tagClass]}
-	for dir, permissions := range map[policy.Direction][]types.IpPermission{policy.Ingress: x.IpPermissions, policy.Egress: x.IpPermissionsEgress} {
-		var ours []Rule
-		for _, r := range readRules(g, permissions) {
-			if r.description == d.mark() || dir == policy.Egress && r.description == "" && isDefaultEgress(r.Rule) {
-				ours = append(ours, r.Rule)
-				continue
-			}
-			g.groups[key].foreign[dir] = append(g.groups[key].foreign[dir], r.Rule)
-			g.notes = append(g.notes, plan.Note{Key: key, Text: fmt.Sprintf("%v rule %v of %s is not ours and allows more than the policies say", dir, r.Rule, aws.ToString(x.GroupId))})
-		}
-		if dir == policy.Egress {
-			out.Egress = sorted(ours)
-		} else {
-			out.Ingress = sorted(ours)
+	var foreign map[policy.Direction][]Rule
+	out.Ingress, out.Egress, foreign = d.divide(g, x)
+	for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
+		for _, r := range foreign[dir] {
+			g.notes = append(g.notes, plan.Note{Key: key, Text: fmt.Sprintf("%v rule %v of %s is not ours and allows more than the policies say", dir, r, aws.ToString(x.GroupId))})
 		}
 	}
+	g.groups[key].foreign = foreign
 	return out
+}
+
+// divide returns the rules of a group of ours: our own, in order, and those of others.
+func (d *Driver) divide(g *ground, x types.SecurityGroup) (ingress, egress []Rule, foreign map[policy.Direction][]Rule) {
+	foreign = map[policy.Direction][]Rule{}
+	ours := map[policy.Direction][]Rule{}
+	for dir, permissions := range map[policy.Direction][]types.IpPermission{policy.Ingress: x.IpPermissions, policy.Egress: x.IpPermissionsEgress} {
+		for _, r := range readRules(g, permissions) {
+			to := foreign
+			if r.description == d.mark() || dir == policy.Egress && r.description == "" && isDefaultEgress(r.Rule) {
+				to = ours
+			}
+			to[dir] = append(to[dir], r.Rule)
+		}
+	}
+	return sorted(ours[policy.Ingress]), sorted(ours[policy.Egress]), foreign
 }
 
 // isDefaultEgress says whether r is one that EC2 gives to a new group.

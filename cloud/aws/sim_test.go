@@ -88,7 +88,8 @@ func addVPC(r *sim.Region, id string) {
 type ec2 struct {
 	*sim.Cloud
 	url    string
-	probes []sim.Flow // nil means shopFlows
+	probes []sim.Flow      // nil means shopFlows
+	left   map[string]bool // groups that grafts name, by ID
 }
 
 func (e *ec2) flows() []sim.Flow {

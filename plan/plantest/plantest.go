@@ -28,6 +28,9 @@ type Place[T any] struct {
 	Driver func() plan.Driver[T]
 	// Plant makes things that are not ours, some of them looking as if they were.
 	Plant func()
+	// Graft makes things that are not ours inside of what is. It may be nil where
+	// there can be none.
+	Graft func()
 	// Foreign writes down all that is not ours; it must never change.
 	Foreign func() string
 	// Writes returns how many writes were tried so far.
@@ -165,6 +168,13 @@ func walk[T any](t *testing.T, from, to State, p Place[T]) {
 		if err := end(); err != nil {
 			t.Errorf("on the way from %q to %q: %v", step[0].Name, step[1].Name, err)
 		}
+		if d := cmp.Diff(foreign, p.Foreign()); d != "" {
+			t.Errorf("in %q foreign things have changed: %s", step[1].Name, d)
+		}
+		if p.Graft != nil {
+			p.Graft()
+			foreign = p.Foreign()
+		}
 		r.idle(y, step[1], "with what it knows")
 		r.idle(r.syncer(), step[1], "in a new process")
 		if d := cmp.Diff(foreign, p.Foreign()); d != "" {
@@ -181,6 +191,10 @@ func crash[T any](t *testing.T, from, to State, n int, p Place[T]) bool {
 	foreign := p.Foreign()
 	y := r.syncer()
 	r.sync(y, from)
+	if p.Graft != nil {
+		p.Graft()
+		foreign = p.Foreign()
+	}
 	tried := p.Writes()
 	p.FailAfter(n)
 	_, err := y.Sync(context.Background(), to.Ruleset)
