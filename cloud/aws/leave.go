@@ -19,7 +19,7 @@ import (
 // A group that no policy needs any more is deleted, unless others rely on it: they
 // have rules in it, or rules of theirs name it. Then it is left to them. It is on
 // no interface any more, our rules go, and our tags go last, so that whoever is
-// interrupted finds it again and goes on. See docs/decisions/0013-groups-left-to-others.md.
+// interrupted finds it again and goes on. See docs/decisions/0014-groups-left-to-others.md.
 
 // deleteGroups deletes groups, or leaves them: those with rules first, since rules
 // name the others.
