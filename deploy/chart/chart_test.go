@@ -3,7 +3,11 @@ package chart_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +40,7 @@ var valueSets = map[string]string{
 	"own issuer":   `{certManager: {enabled: true, issuerRef: {kind: ClusterIssuer, name: ours}}, roles: {create: false}}`,
 	"as Nephe": `{services: {api: nephe-controller, webhook: nephe-controller-webhook}, cloudResourcePrefix: nephe, secrets: {clusterWide: true},
 		serviceMonitor: {enabled: true, labels: {release: prometheus}}}`,
+	"own ports": `{hostNetwork: true, ports: {webhook: 19443, api: 15443, metrics: 0, probes: 18081}, leavePolicyStatus: true, namespaces: [shop, lab]}`,
 	"all else": `{image: {repository: r.example/isobar, tag: v1, pullPolicy: Always}, imagePullSecrets: [{name: pull}], serviceAccount: {create: true, name: mine, annotations: {a: b}},
 		podAnnotations: {a: b}, podLabels: {c: d}, nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: system-cluster-critical, drainSeconds: 0,
 		affinity: {nodeAffinity: {}}, extraEnv: [{name: AWS_REGION, value: us-east-1}], secrets: {namespaces: [default]}, podDisruptionBudget: {enabled: false}}`,
@@ -43,7 +48,91 @@ var valueSets = map[string]string{
 
 func TestLint(t *testing.T) {
 	for name, values := range valueSets {
-		t.Run(name, func(t *testing.T) { charttest.Helm(t, root, values, "lint") })
+		t.Run(name, func(t *testing.T) {
+			if out, err := charttest.Helm(t, root, values, "lint"); err != nil {
+				t.Errorf("%s%v", out, err)
+			}
+		})
+	}
+}
+
+// What is not given, or not known, is told, and means no default.
+func TestValuesAreRefused(t *testing.T) {
+	for _, tt := range []struct{ values, refused string }{
+		{`image: {repository: ""}`, "image.repository: set it"},
+		{`serviceMonitor: {enabled: true}
+ports: {metrics: 0}`, "ports.metrics"},
+		{`cloudSyncIntervall: 60`, "cloudSyncIntervall"},
+		{`secrets: {clusterwide: true}`, "clusterwide"},
+		{`secrets: {namespaces: shop}`, "/secrets/namespaces"},
+		{`secrets: {clusterWide: "false"}`, "/secrets/clusterWide"},
+		{`cloudSyncInterval: 59`, "/cloudSyncInterval"},
+		{`cloudSyncInterval: 1.5`, "/cloudSyncInterval"},
+		{`cloudResourcePrefix: a--b`, "/cloudResourcePrefix"},
+		{`logLevel: verbose`, "/logLevel"},
+		{`replicas: -1`, "/replicas"},
+		{`image: {repository: "r.example/isobar:v1"}`, "/image/repository"},
+		{`ports: {probes: 0}`, "/ports/probes"},
+		{`ports: {api: 70000}`, "/ports/api"},
+		{`certManager: {issuerRef: {kind: ClusterIssuer}}`, "/certManager/issuerRef"},
+		{`tolerations: [{operater: Exists}]`, "operater"},
+		{`resources: {limit: {memory: 1Gi}}`, "limit"},
+	} {
+		if _, err := charttest.Helm(t, root, tt.values, "template", "isobar", "x"); err == nil || !strings.Contains(err.Error(), tt.refused) {
+			t.Errorf("%s\nis not refused with %q: %v", tt.values, tt.refused, err)
+		}
+	}
+}
+
+// The schema knows the keys of values.yaml and no others, at every level.
+func TestSchemaKnowsTheValues(t *testing.T) {
+	var schema, values map[string]any
+	for name, into := range map[string]any{"values.schema.json": &schema, "values.yaml": &values} {
+		text, err := os.ReadFile(filepath.Join("isobar", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict(text, into); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	delete(schema["properties"].(map[string]any), "global")
+	checkKeys(t, "values", schema, values)
+	checkClosed(t, "values", schema)
+}
+
+// checkKeys compares the keys of values that have a default with those of a schema.
+func checkKeys(t *testing.T, path string, schema, values map[string]any) {
+	t.Helper()
+	properties, _ := schema["properties"].(map[string]any)
+	if len(values) == 0 || properties == nil {
+		return // what is empty by default, or has any keys
+	}
+	want, got := slices.Sorted(maps.Keys(values)), slices.Sorted(maps.Keys(properties))
+	if !slices.Equal(want, got) {
+		t.Errorf("%s has the keys %v, and the schema %v", path, want, got)
+	}
+	for key, p := range properties {
+		below, _ := values[key].(map[string]any)
+		checkKeys(t, path+"."+key, p.(map[string]any), below)
+	}
+}
+
+// checkClosed says where a schema with properties lets others pass.
+func checkClosed(t *testing.T, path string, schema any) {
+	t.Helper()
+	switch x := schema.(type) {
+	case []any:
+		for i, y := range x {
+			checkClosed(t, fmt.Sprint(path, "/", i), y)
+		}
+	case map[string]any:
+		if _, ok := x["properties"].(map[string]any); ok && x["additionalProperties"] != false {
+			t.Errorf("%s lets unknown keys pass", path)
+		}
+		for key, y := range x {
+			checkClosed(t, path+"/"+key, y)
+		}
 	}
 }
 

@@ -1,10 +1,10 @@
 // Command helm lints and renders a chart with Helm's own packages, without the
 // rest of Helm: that takes minutes to build.
 //
-//	go -C tools/helm run . lint CHART [VALUES]
-//	go -C tools/helm run . template CHART RELEASE NAMESPACE [VALUES]
+//	go -C tools/helm run . lint CHART [VALUES...]
+//	go -C tools/helm run . template CHART RELEASE NAMESPACE [VALUES...]
 //
-// VALUES is a file. template prints what `helm template --include-crds` does.
+// VALUES are files, of which the last that has a key counts. template prints what `helm template --include-crds` does.
 package main
 
 import (
@@ -32,20 +32,20 @@ func main() {
 
 func run(args []string) error {
 	switch {
-	case len(args) >= 2 && len(args) <= 3 && args[0] == "lint":
+	case len(args) >= 2 && args[0] == "lint":
 		values, err := readValues(args[2:])
 		if err != nil {
 			return err
 		}
 		return lintChart(args[1], values)
-	case len(args) >= 4 && len(args) <= 5 && args[0] == "template":
+	case len(args) >= 4 && args[0] == "template":
 		values, err := readValues(args[4:])
 		if err != nil {
 			return err
 		}
 		return render(args[1], args[2], args[3], values)
 	}
-	return fmt.Errorf("usage: lint CHART [VALUES] | template CHART RELEASE NAMESPACE [VALUES]")
+	return fmt.Errorf("usage: lint CHART [VALUES...] | template CHART RELEASE NAMESPACE [VALUES...]")
 }
 
 func readValues(files []string) (map[string]any, error) {
@@ -55,9 +55,11 @@ func readValues(files []string) (map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := yaml.Unmarshal(text, &values); err != nil {
+		var more map[string]any
+		if err := yaml.Unmarshal(text, &more); err != nil {
 			return nil, fmt.Errorf("%s: %w", f, err)
 		}
+		values = loader.MergeMaps(values, more)
 	}
 	return values, nil
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,33 +23,71 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
+// image stands in for the value without which nothing is rendered.
+const image = "image: {repository: registry.example/isobar}\n"
+
 // Helm runs Helm's code on the chart of the checkout at root, and returns what it
-// prints: "lint", or "template" with a release and a namespace. values is YAML.
-func Helm(t testing.TB, root, values string, verb string, args ...string) []byte {
+// prints: "lint", or "template" with a release and a namespace. values is YAML;
+// without an image it has that of an example.
+func Helm(t testing.TB, root, values string, verb string, args ...string) ([]byte, error) {
 	t.Helper()
 	root, err := filepath.Abs(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(file, []byte(values), 0o600); err != nil {
+	dir := t.TempDir()
+	files := []string{filepath.Join(dir, "image.yaml"), filepath.Join(dir, "values.yaml")}
+	for i, text := range []string{image, values} {
+		if err := os.WriteFile(files[i], []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tool, err := build(filepath.Join(root, "tools", "helm"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	args = append(append([]string{"-C", filepath.Join(root, "tools", "helm"), "run", ".", verb, filepath.Join(root, "deploy", "chart", "isobar")}, args...), file)
-	cmd := exec.CommandContext(t.Context(), "go", args...)
+	args = append(append([]string{verb, filepath.Join(root, "deploy", "chart", "isobar")}, args...), files...)
+	cmd := exec.CommandContext(t.Context(), tool, args...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("helm %s with %s: %v\n%s%s", verb, values, err, out.Bytes(), errOut.Bytes())
+		return nil, fmt.Errorf("helm %s with %s: %w\n%s%s", verb, values, err, out.Bytes(), errOut.Bytes())
 	}
-	return out.Bytes()
+	return out.Bytes(), nil
+}
+
+// built is the tool of this test binary: asking Go for it costs seconds.
+var built struct {
+	sync.Mutex
+	path string
+}
+
+// build returns the tool in dir, which stays in Go's cache.
+func build(dir string) (string, error) {
+	built.Lock()
+	defer built.Unlock()
+	if built.path != "" {
+		return built.path, nil
+	}
+	cmd := exec.Command("go", "-C", dir, "tool", "-n", "isobar.dev/tools/helm")
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("build tools/helm: %w\n%s", err, errOut.Bytes())
+	}
+	built.path = strings.TrimSpace(out.String())
+	return built.path, nil
 }
 
 // Render returns the objects of a release.
 func Render(t testing.TB, root, namespace, values string) []*unstructured.Unstructured {
 	t.Helper()
+	text, err := Helm(t, root, values, "template", "isobar", namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var objects []*unstructured.Unstructured
-	d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(Helm(t, root, values, "template", "isobar", namespace)), 4096)
+	d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	for {
 		o := &unstructured.Unstructured{}
 		switch err := d.Decode(o); {

@@ -14,6 +14,8 @@ app.kubernetes.io/component: controller
 cloudResourcePrefix: {{ .Values.cloudResourcePrefix | quote }}
 cloudSyncInterval: {{ .Values.cloudSyncInterval }}
 cloudSecurityGroupVisibility: {{ .Values.cloudSecurityGroupVisibility }}
+leavePolicyStatus: {{ .Values.leavePolicyStatus }}
+namespaces: {{ toJson .Values.namespaces }}
 service:
   name: {{ .Values.services.api }}
 webhookService:
