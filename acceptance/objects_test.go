@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -326,6 +327,19 @@ func (w *world) failed(name, text string) {
 		}
 		return fmt.Errorf("conditions of %s: %+v; want one with %q", name, p.Status.Conditions, text)
 	})
+}
+
+// accountSays is nil when a condition of the account is that, and its message has the texts.
+func (w *world) accountSays(condition, status, reason string, texts ...string) error {
+	a, err := read[cloudv1alpha1.CloudProviderAccount](w, accounts, "aws")
+	if err != nil {
+		return err
+	}
+	c := meta.FindStatusCondition(a.Status.Conditions, condition)
+	if c == nil || string(c.Status) != status || c.Reason != reason || slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(c.Message, s) }) {
+		return fmt.Errorf("%s is %+v; want %s %s with %q", condition, c, status, reason, texts)
+	}
+	return nil
 }
 
 // events returns what was told of an object, each as "Reason message".

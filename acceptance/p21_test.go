@@ -5,9 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
-	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	sim "isobar.dev/sim/aws"
 )
 
@@ -69,15 +66,10 @@ func TestP21_Quotas(t *testing.T) {
 	`)
 
 	w.eventually("the account says that there is no room", func() error {
-		a, err := read[cloudv1alpha1.CloudProviderAccount](w, accounts, "aws")
-		if err != nil {
-			return err
-		}
-		c := meta.FindStatusCondition(a.Status.Conditions, "WithinQuotas")
-		if c == nil || c.Status != "False" || !strings.Contains(c.Message, "us-east-1/vpc-1: rules in a security group: 60 of 60 (group/e-") {
-			return fmt.Errorf("condition %+v", c)
-		}
-		return nil
+		return w.accountSays("WithinQuotas", "False", "Exceeded", "us-east-1/vpc-1: QuotaExceeded: ingress needs 350 rules and 300 fit", "(needs 350 of 300), for annp/"+w.ns+"/more")
+	})
+	w.eventually("policies of VMs", func() error {
+		return w.vmPolicies(map[string]string{"i-db": "FAILED closed=SUCCESS large=SUCCESS more", "i-db2": "FAILED closed=SUCCESS large=SUCCESS more"})
 	})
 
 	// With the quota that the account really has, all fits.
@@ -85,6 +77,12 @@ func TestP21_Quotas(t *testing.T) {
 	w.realized("large", "more")
 	w.settle()
 	w.mustReach(first)
+	w.eventually("the account says that there is room", func() error {
+		return w.accountSays("WithinQuotas", "True", "Ample")
+	})
+	w.eventually("policies of VMs", func() error {
+		return w.vmPolicies(map[string]string{"i-db": "SUCCESS closed large more", "i-db2": "SUCCESS closed large more"})
+	})
 	w.mustReach(`
 		FROM \ TO   db:80  db:22
 		20.2.0.1    .      X

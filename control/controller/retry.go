@@ -41,6 +41,13 @@ func refusesCredentials(err error) bool {
 	return false
 }
 
+// exceedsQuota says whether a cloud refused because a quota is used up.
+func exceedsQuota(err error) bool {
+	code := codeOf(err)
+	return !throttled(err) && (strings.HasSuffix(code, "LimitExceeded") || strings.HasSuffix(code, "LimitsExceeded") ||
+		strings.Contains(code, "LimitPer") || strings.Contains(code, "QuotaExceeded"))
+}
+
 // codeOf returns a cloud's own code for an error, or "".
 func codeOf(err error) string {
 	var coded interface{ ErrorCode() string }

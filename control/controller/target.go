@@ -44,6 +44,8 @@ type target struct {
 	last     outcome       // of the last try
 	good     outcome       // of the last try that left nothing to do
 	report   plan.Report   // of the last try without an error
+	fit      outcome       // of the last try that found what it would need of the quotas
+	unfit    error         // why the last try did not find it; nil when it did
 	retired  bool          // to be emptied; its Ruleset stays empty
 	via      cloud.Account // the client that was used last
 	pinned   cloud.Account // when it is set, the only client that is used
@@ -434,6 +436,9 @@ func (t *target) end(want uint64, o outcome) (was error, news bool, touched map[
 	was = t.last.err
 	t.stale, t.anew = t.stale || t.anew && o.err != nil, false
 	t.busy, t.lastTry, t.tried = time.Time{}, time.Now(), want
+	if t.unfit = o.err; o.err == nil || len(o.report.Changes) > 0 {
+		t.fit, t.unfit = o, nil
+	}
 	news = was != nil || o.isWaiting() != t.last.isWaiting() || !equalRefusals(t.report.Refusals, o.report.Refusals)
 	switch {
 	case o.err != nil:
