@@ -54,6 +54,7 @@ type account struct {
 	settled         bool   // since the start, all of it has been tried once
 	gone            bool   // its VMs and targets are dropped; only its object is left
 	finalized       bool   // its object waits for what is written in its cloud
+	sharedTold      bool   // its object says that another account enforces for it
 }
 
 // reconcileAccount brings everything about one account up to date with its
@@ -68,6 +69,7 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 	a := c.account(key, at.Provider)
 	if a.uid == "" {
 		a.uid = cpa.UID
+		a.tellsShared(isShared(cpa))
 	}
 	if a.uid != cpa.UID { // deleted and made again before we looked
 		c.forgetAccount(ctx, key)

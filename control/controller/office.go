@@ -6,7 +6,7 @@ import "context"
 func (c *Controller) leads() bool { return c.o.Office.IsHeld() }
 
 // mayWrite says whether a target may be written to: by the leader, once the
-// account's object waits for that to be undone.
+// account's object waits for that to be undone, and it is told who shares the network.
 func (c *Controller) mayWrite(t *target) bool {
 	if !c.leads() {
 		return false
@@ -18,8 +18,9 @@ func (c *Controller) mayWrite(t *target) bool {
 		return false
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.finalized
+	finalized := a.finalized
+	a.mu.Unlock()
+	return finalized && !c.isUntold(t)
 }
 
 // runOffice has everything looked at anew whenever the office is taken or left:

@@ -297,6 +297,46 @@ func (c *Controller) mayUnshare(a *account, cpa *cloudv1alpha1.CloudProviderAcco
 	})
 }
 
+// tellsShared notes whether the account's object says that another enforces for it, and
+// returns whether that is news.
+func (a *account) tellsShared(told bool) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.sharedTold
+	a.sharedTold = told
+	return was != told
+}
+
+// isUntold says whether a network is that of several accounts, and one for which another
+// enforces does not say so yet. Nothing is written there before: who starts after an end
+// at any moment must know from the objects for whom to wait.
+func (c *Controller) isUntold(t *target) bool {
+	c.mu.Lock()
+	all := slices.Collect(maps.Values(c.accounts))
+	c.mu.Unlock()
+	return slices.ContainsFunc(all, func(o *account) bool {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		by, ok := o.enforcer[networkKey(t.region, t.network)]
+		return ok && (by == t.account || o.key == t.account) && !o.sharedTold && !o.retiring && !o.gone
+	})
+}
+
+// pokeShared has the targets tried that may have waited for an account to say that another
+// enforces for it.
+func (c *Controller) pokeShared(a *account) {
+	a.mu.Lock()
+	enforcer := maps.Clone(a.enforcer)
+	a.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.targets {
+		if by, ok := enforcer[networkKey(t.region, t.network)]; ok && (by == t.account || a.key == t.account) {
+			t.poke()
+		}
+	}
+}
+
 // sharedCondition says which networks another account enforces in; ok is false, and the
 // condition has no status, when there are none.
 func (a *account) sharedCondition() (out metav1.Condition, ok bool) {

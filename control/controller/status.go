@@ -65,10 +65,19 @@ func (c *Controller) writeAccountStatus(ctx context.Context, a *account, cpa *cl
 		text = cpa.Status.Error
 	}
 	conditions := []metav1.Condition{connected, inventory, c.enforcedCondition(a, inventory), c.quotasCondition(a)}
-	if shared, ok := a.sharedCondition(); ok || c.mayUnshare(a, cpa) {
+	shared, told := a.sharedCondition()
+	if told || c.mayUnshare(a, cpa) {
 		conditions = append(conditions, shared)
+	} else {
+		told = isShared(cpa)
 	}
-	return c.writeStatus(ctx, cpa, text, conditions...)
+	if err := c.writeStatus(ctx, cpa, text, conditions...); err != nil {
+		return err
+	}
+	if a.tellsShared(told) {
+		c.pokeShared(a)
+	}
+	return nil
 }
 
 // connectedCondition says whether the cloud takes the credentials: it does when one
