@@ -43,6 +43,7 @@ type Enforcer interface {
 // Network is a VPC or VNet.
 type Network struct {
 	ID, Name, Region string
+	Object, UID      string // as of a VM
 	Prefixes         []netip.Prefix
 	Tags             map[string]string
 }
@@ -84,7 +85,12 @@ type VM struct {
 	Kind                   Kind
 	ID, Name, Region       string // IDs are unique among all kinds
 	NetworkID, NetworkName string
-	State                  string // the cloud's own word
+	// Object is what its objects are called: lower case, and unique in the account as far
+	// as the cloud's state tells. UID is another ID that the cloud has for it. An empty
+	// one is the ID.
+	Object, UID               string
+	NetworkObject, NetworkUID string // those of its network
+	State                     string // the cloud's own word
 	// Starting: it is not up yet. One that was known before stays known; one that
 	// was not is left out until it runs.
 	Starting   bool
@@ -102,11 +108,14 @@ type Interface struct {
 	Private []netip.Addr
 	Public  []netip.Addr
 	Groups  []string // IDs of its security groups
+	// ApplicationGroups are the IDs of groups that stand for it in rules, and have none.
+	ApplicationGroups []string
 }
 
 // SecurityGroup is a security group or NSG as its cloud tells of it.
 type SecurityGroup struct {
 	ID, Name, Region, NetworkID string
+	Object, NetworkObject       string              // as of a VM
 	Rules                       []SecurityGroupRule // in the order of Compare
 }
 
@@ -117,7 +126,7 @@ type SecurityGroupRule struct {
 	Action, Description string
 	Priority            *int32 // where rules have an order
 	Protocol            string // "any", "tcp", or a number
-	Port                string // "all", "80", or "80-443"
+	Port                string // "all", "80", or "80-443"; several with commas
 	Source, Destination []string
 }
 

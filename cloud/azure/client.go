@@ -38,6 +38,7 @@ const (
 	typePublicIP = "Microsoft.Network/publicIPAddresses"
 	typeVM       = "Microsoft.Compute/virtualMachines"
 	typeScaleSet = "Microsoft.Compute/virtualMachineScaleSets"
+	typeLocation = "Microsoft.Resources/subscriptions/locations"
 )
 
 // client calls Resource Manager for one subscription and region. Its methods may be
@@ -342,6 +343,7 @@ var actions = map[string]bool{ // read only
 	typeScaleSet + "/networkInterfaces/read":      true,
 	typeScaleSet + "/publicIPAddresses/read":      true,
 	"Microsoft.Network/locations/operations/read": true,
+	typeLocation + "/read":                        true,
 }
 
 // apiOf returns the right that a call needs: one of a bounded number of words,
@@ -349,6 +351,9 @@ var actions = map[string]bool{ // read only
 func apiOf(method, path string) string {
 	verb := map[kindOfCall]string{reading: "/read", writing: "/write", deleting: "/delete"}[kindOfMethod(method)]
 	i := strings.LastIndex(strings.ToLower(path), "/providers/")
+	if i < 0 && verb == "/read" && strings.HasSuffix(path, "/locations") {
+		return typeLocation + verb
+	}
 	if i < 0 {
 		return "other" + verb
 	}
