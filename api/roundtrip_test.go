@@ -21,10 +21,12 @@ import (
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	netpolv1alpha1 "isobar.dev/api/netpol/v1alpha1"
 	netpolv1alpha2 "isobar.dev/api/netpol/v1alpha2"
 	nimbessv1 "isobar.dev/api/nimbess/v1"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
+	statsv1alpha1 "isobar.dev/api/stats/v1alpha1"
 )
 
 // newScheme registers every kind.
@@ -35,6 +37,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 		antreav1alpha1.AddToScheme, antreav1alpha2.AddToScheme, antreav1beta1.AddToScheme,
 		cloudv1alpha1.AddToScheme, runtimev1alpha1.AddToScheme,
 		netpolv1alpha1.AddToScheme, netpolv1alpha2.AddToScheme, nimbessv1.AddToScheme,
+		controlplanev1beta2.AddToScheme, statsv1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
@@ -89,6 +92,18 @@ func TestRoundTrip(t *testing.T) {
 			ingress: [{name: a, action: Allow, from: [{pods: {namespaceSelector: {}, podSelector: {}}}]}], egress: [{action: Deny, to: [{nodes: {}}]}]}}`,
 		`{apiVersion: nimbess.com/v1, kind: UnifiedNetworkPolicy, metadata: {name: x}, spec: {podSelector: {matchLabels: {a: b}}, network: net, attributes: a,
 			l7Policies: [{default: {action: allow}, urlFilter: {urls: [u], action: deny, podSelector: {}, network: m}}]}, status: {state: s, message: m}}`,
+		`{apiVersion: controlplane.antrea.io/v1beta2, kind: NetworkPolicy, metadata: {name: x, generation: 1}, priority: 1.5, tierPriority: 0, appliedToGroups: [g],
+			sourceRef: {type: AdminNetworkPolicy, namespace: a, name: b, uid: c}, rules: [{direction: In, priority: -1, action: Pass, enableLogging: true, appliedToGroups: [g], name: r, logLabel: l,
+				from: {addressGroups: [a], ipBlocks: [{cidr: {ip: CgAAAA==, prefixLength: 8}, except: [{ip: CgEAAA==, prefixLength: 16}]}], fqdns: ["*.x"], toServices: [{name: a, namespace: b}], labelIdentities: [1]},
+				services: [{protocol: TCP, port: web, endPort: 2, icmpType: 0, icmpCode: 0, igmpType: 17, groupAddress: a, srcPort: 3, srcEndPort: 4}],
+				l7Protocols: [{http: {host: h, method: GET, path: /p}}, {tls: {sni: s}}]}]}`,
+		`{apiVersion: controlplane.antrea.io/v1beta2, kind: EgressGroupPatch, name: x, AddedGroupMembers: [{pod: {name: a, namespace: b}}], RemovedGroupMembers: [{service: {name: a, namespace: b}}]}`,
+		`{apiVersion: controlplane.antrea.io/v1beta2, kind: SupportBundleCollection, metadata: {name: x}, expiredAt: "2026-01-02T03:04:05Z", sinceTime: 2h, fileServer: {url: u, hostPublicKey: AQ==},
+			authentication: {bearerToken: t, apiKey: k, basicAuthentication: {username: u, password: p}}}`,
+		`{apiVersion: controlplane.antrea.io/v1beta2, kind: GroupMembers, metadata: {name: x}, effectiveMembers: [{node: {name: node}}], effectiveIPBlocks: [{ip: CgAAAA==, prefixLength: 8}], totalMembers: 1, totalPages: 2, currentPage: 3}`,
+		`{apiVersion: controlplane.antrea.io/v1beta2, kind: IPGroupAssociation, metadata: {name: 10.0.0.1}, associatedGroups: [{namespace: a, name: b, uid: c}]}`,
+		`{apiVersion: stats.antrea.io/v1alpha1, kind: AntreaNetworkPolicyStats, metadata: {name: x}, trafficStats: {packets: 1, bytes: 2, sessions: 3}, ruleTrafficStats: [{name: r, trafficStats: {packets: 1}}]}`,
+		`{apiVersion: stats.antrea.io/v1alpha1, kind: NodeLatencyStats, metadata: {name: x}, peerNodeLatencyStats: [{nodeName: node, targetIPLatencyStats: [{targetIP: a, lastSendTime: "2026-01-02T03:04:05Z", lastRecvTime: "2026-01-02T03:04:05Z", lastMeasuredRTTNanoseconds: 4}]}]}`,
 	} {
 		data, err := yaml.YAMLToJSON([]byte(text))
 		if err != nil {
