@@ -1,0 +1,102 @@
+package azure
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+)
+
+// maxAdmin bounds an admin request's body, in bytes; an estate may be longer.
+const maxAdmin = 16 << 20
+
+// admin serves what Azure does not have.
+func (c *Cloud) admin() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /_sim/state", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, c.Estate()) })
+	mux.HandleFunc("PUT /_sim/state", func(w http.ResponseWriter, r *http.Request) {
+		e, err := ParseEstate(r.Body)
+		if err == nil {
+			err = c.Restore(e)
+		}
+		done(w, err)
+	})
+	mux.HandleFunc("POST /_sim/reach", func(w http.ResponseWriter, r *http.Request) {
+		var fs []Flow
+		if err := readAdmin(r, func(b []byte) error { return decodeStrict(b, &fs) }); err != nil {
+			done(w, err)
+			return
+		}
+		reply(w, http.StatusOK, c.ReachAll(fs))
+	})
+	mux.HandleFunc("GET /_sim/calls", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, c.Calls()) })
+	mux.HandleFunc("DELETE /_sim/calls", func(w http.ResponseWriter, _ *http.Request) { c.ResetCalls(); done(w, nil) })
+	mux.HandleFunc("GET /_sim/faults", func(w http.ResponseWriter, _ *http.Request) { reply(w, http.StatusOK, c.Faults()) })
+	mux.HandleFunc("POST /_sim/faults", func(w http.ResponseWriter, r *http.Request) {
+		ids := []string{}
+		err := readAdmin(r, func(b []byte) error {
+			fs, err := decodeFaults(bytes.TrimSpace(b))
+			for _, f := range fs {
+				if err == nil {
+					var id string
+					id, err = c.AddFault(f)
+					ids = append(ids, id)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			done(w, err)
+			return
+		}
+		reply(w, http.StatusOK, ids)
+	})
+	mux.HandleFunc("DELETE /_sim/faults", func(w http.ResponseWriter, r *http.Request) {
+		c.ClearFaults(r.URL.Query()["id"]...)
+		done(w, nil)
+	})
+	return mux
+}
+
+// loopbackOnly guards what opens the whole simulated cloud: it answers loopback peers only, and only by a
+// loopback name, so that no page in a browser reaches it by a name that somebody else's DNS made up.
+func loopbackOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		peer, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || !peer.Addr().Unmap().IsLoopback() || !loopbackName(r.Host) {
+			http.Error(w, "only for loopback peers", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// loopbackName says whether a Host header names this machine by its loopback.
+func loopbackName(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
+}
+
+func readAdmin(r *http.Request, f func([]byte) error) error {
+	b, err := io.ReadAll(io.LimitReader(r.Body, maxAdmin+1))
+	if err != nil {
+		return fmt.Errorf("read request: %w", err)
+	}
+	if len(b) > maxAdmin {
+		return fmt.Errorf("read request: more than %d bytes", maxAdmin)
+	}
+	return f(b)
+}
+
+func done(w http.ResponseWriter, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
