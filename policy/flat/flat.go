@@ -45,6 +45,12 @@ func (a Allowed) Has(d policy.Direction, f policy.Flow) bool {
 // Flatten returns what the rules of in allow, and what of them cannot be told
 // exactly. The Refusals name neither Target nor Workloads.
 func (f *Flattener) Flatten(in Input) (Allowed, []policy.Refusal) {
+	q, refusals := f.ask(in)
+	return q.allowed(), refusals
+}
+
+// ask returns the question of in, and what of its rules cannot be told exactly.
+func (f *Flattener) ask(in Input) (*question, []policy.Refusal) {
 	q := &question{f: f, in: in}
 	var refusals []policy.Refusal
 	for _, key := range in.Rules {
@@ -55,7 +61,7 @@ func (f *Flattener) Flatten(in Input) (Allowed, []policy.Refusal) {
 		q.rules = append(q.rules, r)
 		refusals = append(refusals, q.refuse(r)...)
 	}
-	return q.allowed(), refusals
+	return q, refusals
 }
 
 // allowed answers for each atom. Atoms that meet the rules alike share one answer.
@@ -120,11 +126,7 @@ func (q *question) decide(a Box, hits []hit) Set {
 		if hits[i].isNone() {
 			continue
 		}
-		s := step{q.addrs(r, a, hits[i]), r.Tier, r.Action}
-		if len(r.L7) > 0 {
-			s.action = policy.Drop // where the payload does not meet it, it drops
-		}
-		steps = append(steps, s)
+		steps = append(steps, step{q.addrs(r, a, hits[i]), r.Tier, q.action(r)})
 	}
 	isolate()
 	fallback := AllAddrs()

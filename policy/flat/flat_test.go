@@ -45,9 +45,17 @@ func checkWorld(t *testing.T, seed uint64, overlap bool) (checked, refused int) 
 		for _, e := range rs.Workloads {
 			for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
 				allowed, refusals := f.Flatten(flat.InputOf(e, d))
+				steps, same := f.Steps(flat.InputOf(e, d))
+				if len(refusals) != len(same) {
+					t.Fatalf("seed %d, %s %v: flat refuses %v, in order %v", seed, e.Workload.ID, d, refusals, same)
+				}
 				for range 40 {
-					flow := randomFlow(r, s)
-					ok, exact := check(t, s, e.Workload, d, flow, randomPeer(r, s), allowed, refusals)
+					flow, peer := randomFlow(r, s), randomPeer(r, s)
+					ok, exact := check(t, s, e.Workload, d, flow, peer, allowed, refusals)
+					flow.From, flow.To = peer, peer
+					if got, want := walk(steps, flow), allowed.Has(d, flow); got != want {
+						t.Fatalf("seed %d, %s %v: %v: in order %t, flat %t\n%+v", seed, e.Workload.ID, d, flow, got, want, steps)
+					}
 					if !ok {
 						t.Fatalf("seed %d, overlap %t, %s %v\nrules: %v\nallowed: %v\nrefusals: %v", seed, overlap, e.Workload.ID, d, rs.Rules, allowed, refusals)
 					}
@@ -61,6 +69,34 @@ func checkWorld(t *testing.T, seed uint64, overlap bool) (checked, refused int) 
 		}
 	}
 	return checked, refused
+}
+
+// walk asks the steps, one after the other.
+func walk(steps []flat.Step, f policy.Flow) bool {
+	for i, s := range steps {
+		if !slices.ContainsFunc(s.Boxes, func(b flat.Box) bool { return b.Has(f) }) {
+			continue
+		}
+		passed := func() bool {
+			j := i + 1
+			for steps[j].Tier < policy.AfterPass(s.Tier) {
+				j++
+			}
+			return walk(steps[j:], f)
+		}
+		certain, perhaps := s.Certain.Has(f.To.Addr), s.Perhaps.Has(f.To.Addr)
+		switch {
+		case s.Action == policy.Drop && (certain || perhaps):
+			return false
+		case s.Action == policy.Allow && certain:
+			return true
+		case s.Action == policy.Pass && certain:
+			return passed()
+		case s.Action == policy.Pass && perhaps:
+			return passed() && walk(steps[i+1:], f)
+		}
+	}
+	return false
 }
 
 func randomPeer(r *rand.Rand, s policy.Snapshot) policy.Endpoint {
