@@ -1,0 +1,220 @@
+package azure_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"isobar.dev/cloud/azure"
+	"isobar.dev/compile"
+	"isobar.dev/policy"
+	"isobar.dev/policy/policytest"
+)
+
+const subscription = "/subscriptions/00000000-0000-0000-0000-000000000001/resourcegroups/rg1/providers/microsoft.network/"
+
+// distinct gives every interface an ID of its own, as Azure writes them.
+func distinct(s policy.Snapshot) policy.Snapshot {
+	for id, w := range s.Workloads.All() {
+		if w.Kind != policy.KindExternal {
+			continue
+		}
+		c := *w
+		c.Interfaces = slices.Clone(w.Interfaces)
+		for i := range c.Interfaces {
+			c.Interfaces[i].ID = fmt.Sprintf("%snetworkinterfaces/nic-%x-%d", subscription, id, i)
+		}
+		s.Workloads = s.Workloads.Put(id, &c)
+	}
+	return s
+}
+
+// vnet is what the Objects of one VNet are asked with.
+type vnet struct {
+	place    azure.Place
+	objects  map[string]azure.Object
+	refusals []policy.Refusal
+}
+
+// lowered lowers a world for every VNet, under quotas that are drawn.
+func lowered(rnd *rand.Rand, s policy.Snapshot) map[string]*vnet {
+	out := map[string]*vnet{}
+	for _, rs := range compile.Rulesets(s) {
+		p := azure.Place{}
+		if rnd.IntN(4) == 0 {
+			p.Quotas = azure.Quotas{RulesPerNSG: 2 + rnd.IntN(12), AddressesPerNSG: 1 + rnd.IntN(30), NSGsPerRegion: 1 + rnd.IntN(6)}
+		}
+		v := &vnet{place: p}
+		v.objects, v.refusals = azure.Lower(p, rs)
+		out[rs.Target] = v
+	}
+	return out
+}
+
+// The NSGs of a VNet must say what Evaluate says: never more, and less only where a
+// Refusal for the VM says so.
+func TestLowerIsEvaluate(t *testing.T) {
+	worlds := 3000
+	if testing.Short() {
+		worlds = 300
+	}
+	var ran, exact, stricter, denies int
+	for seed := range policytest.Seeds(t, worlds) {
+		ran++
+		rnd := policytest.Rand(seed)
+		s := distinct(policytest.VMWorld(rnd, 4+rnd.IntN(12)))
+		vnets := lowered(rnd, s)
+		for _, v := range vnets {
+			if err := checkObjects(v); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			for _, o := range v.objects {
+				if o.NSG != nil {
+					for _, r := range slices.Concat(o.NSG.Ingress, o.NSG.Egress) {
+						if !r.Allow && !r.Any {
+							denies++
+						}
+					}
+				}
+			}
+		}
+		for _, f := range policytest.Flows(rnd, s, 60) {
+			e, n, err := compare(s, vnets, f)
+			if err != nil {
+				t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
+			}
+			exact, stricter = exact+e, stricter+n
+		}
+	}
+	t.Logf("%d decisions exact, %d stricter by a Refusal, %d rules deny a peer", exact, stricter, denies)
+	if ran >= 100 && (exact < ran*10 || stricter*5 > exact || denies < ran/2) {
+		t.Error("the worlds are not telling")
+	}
+}
+
+// checkObjects holds Objects against the quotas, and what Azure takes.
+func checkObjects(v *vnet) error {
+	for _, u := range azure.UsageOf(v.place, v.objects) {
+		if u.Used > u.Limit {
+			return fmt.Errorf("over the quota: %+v\n%s", u, dump(v.objects))
+		}
+	}
+	for key, o := range v.objects {
+		switch {
+		case o.NIC != nil && v.objects[o.NIC.NSG].NSG == nil:
+			return fmt.Errorf("%s has %s, which is not there", key, o.NIC.NSG)
+		case o.NSG != nil:
+			if err := checkNSG(o.NSG); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+		}
+	}
+	return nil
+}
+
+func checkNSG(g *azure.NSG) error {
+	names := map[string]bool{}
+	for _, rules := range [][]azure.Rule{g.Ingress, g.Egress} {
+		if n := len(rules); n == 0 || !rules[n-1].Any || rules[n-1].Protocol != "*" {
+			return fmt.Errorf("no rule closes %v", rules)
+		}
+		for _, r := range rules {
+			if names[r.Name] || len(r.Name) > 80 || strings.ContainsFunc(r.Name, func(c rune) bool { return strings.ContainsRune(" /#:", c) }) {
+				return fmt.Errorf("the name %q is taken twice, or not fit", r.Name)
+			}
+			names[r.Name] = true
+			if r.Any == (len(r.Prefixes) > 0) {
+				return fmt.Errorf("rule %+v names no peers, or both all and some", r)
+			}
+			for _, p := range r.Prefixes {
+				if p.Addr().Is4() != r.Prefixes[0].Addr().Is4() || r.Protocol == "Icmp" && p.Addr().Is6() {
+					return fmt.Errorf("rule %+v has addresses of both families, or ICMP of IPv6", r)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// compare holds both ends of one flow against Evaluate.
+func compare(s policy.Snapshot, vnets map[string]*vnet, f policy.Flow) (exact, stricter int, err error) {
+	from, to, err := s.Ends(f)
+	if err != nil {
+		return 0, 0, nil // Evaluate has no answer either
+	}
+	want, err := policy.Evaluate(s, f)
+	if err != nil || want.Ingress.Reason == policy.ToItself {
+		return 0, 0, nil
+	}
+	f.From.Addr, f.To.Addr = from.Addr, to.Addr
+	for _, x := range []struct {
+		d    policy.Direction
+		w    *policy.Workload
+		peer policy.End
+		want policy.Decision
+	}{{policy.Ingress, to.Subject, from, want.Ingress}, {policy.Egress, from.Subject, to, want.Egress}} {
+		if x.w == nil || vnets[x.w.Target] == nil {
+			continue
+		}
+		v := vnets[x.w.Target]
+		allowed, governed, err := azure.Answer(v.objects, x.w, x.d, f)
+		if err != nil {
+			return exact, stricter, err
+		}
+		if !governed {
+			allowed = true
+		}
+		switch {
+		case allowed == (x.want.Action == policy.Allow):
+			exact++
+		case isElsewhere(s, x.w, x.peer):
+		case !allowed && isRefused(v.refusals, x.w):
+			stricter++
+		default:
+			return exact, stricter, fmt.Errorf("%v of %s, %v %s:%d type %d/%d with %v: the NSGs say %t, the meaning %v\nrefusals %v\n%s",
+				x.d, x.w.ID, f, f.Protocol, f.Port, f.ICMPType, f.ICMPCode, x.peer.Addr, allowed, x.want, v.refusals, dump(v.objects))
+		}
+	}
+	return exact, stricter, nil
+}
+
+// isElsewhere says whether peer is a workload of another network whose address
+// others have too: nobody who sees the address can tell.
+func isElsewhere(s policy.Snapshot, w *policy.Workload, peer policy.End) bool {
+	if peer.Owner == nil || peer.Owner.Network == w.Network {
+		return false
+	}
+	for _, o := range s.Workloads.All() {
+		if o.Network != peer.Owner.Network && slices.Contains(o.Addrs, peer.Addr) {
+			return true
+		}
+	}
+	return false
+}
+
+func isRefused(refusals []policy.Refusal, w *policy.Workload) bool {
+	return slices.ContainsFunc(refusals, func(r policy.Refusal) bool {
+		return r.Reason != policy.RefusedReject && slices.Contains(r.Workloads, w.ID)
+	})
+}
+
+func dump(objects map[string]azure.Object) string {
+	out := ""
+	for key, o := range objects {
+		if o.NSG == nil {
+			out += fmt.Sprintf("%s: %+v\n", key, *o.NIC)
+			continue
+		}
+		for _, x := range []struct {
+			d     policy.Direction
+			rules []azure.Rule
+		}{{policy.Ingress, o.NSG.Ingress}, {policy.Egress, o.NSG.Egress}} {
+			for i, r := range x.rules {
+				out += fmt.Sprintf("%s %v %d: %v (%s)\n", key, x.d, i, r, r.Name)
+			}
+		}
+	}
+	return out
+}
