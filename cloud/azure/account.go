@@ -30,6 +30,7 @@ type Config struct {
 	// are URLs in place of those of the Cloud.
 	Endpoint, AuthorityEndpoint string
 	CA                          []byte // certificates to trust besides the system's, as PEM
+	Quotas                      Quotas
 }
 
 // Account is one Azure subscription. Its methods may be called from several
@@ -128,7 +129,7 @@ func (c Config) check() error {
 			return fmt.Errorf("region %q: not the name of a region", r)
 		}
 	}
-	return nil
+	return c.Quotas.check()
 }
 
 // Regions returns the regions of the account, sorted.

@@ -1,0 +1,127 @@
+package azure
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An interface has one NSG. The one that it had before ours is remembered in a tag, and
+// put back when the last policy leaves. Since the NSG of an interface is of its own
+// subscription, "group/name" tells it, which fits into the value of a tag; "-" says
+// that there was none.
+
+// noOriginal is the value of the tag where an interface had no NSG.
+const noOriginal = "-"
+
+// original returns the value of the tag for the ID of an NSG, or for none.
+func original(id string) (string, error) {
+	if id == "" {
+		return noOriginal, nil
+	}
+	x, err := parseID(id)
+	if err != nil {
+		return "", fmt.Errorf("its own NSG: %w", err)
+	}
+	return x.group + "/" + x.name(), nil
+}
+
+// originalID returns the ID that the value of a tag stands for, if there is such an NSG.
+func (d *Driver) originalID(value string) string {
+	group, name, ok := strings.Cut(value, "/")
+	if !ok {
+		return ""
+	}
+	return d.ground.exists[networkID(d.region.subscription, group, "networkSecurityGroups", name).key()]
+}
+
+// attach has an interface carry an NSG of ours, and remember the one that it had. What
+// is written down already is kept: a tag of ours with an NSG of ours, or with none, says
+// what there was before. An NSG of others that has come since takes its place.
+func (d *Driver) attach(doc document, id resourceID) (bool, error) {
+	var n nic
+	if err := doc.into(&n); err != nil {
+		return false, err
+	}
+	owner, isKept := tag(n.Tags, tagCluster), isTagged(n.Tags, tagOriginal)
+	if owner != "" && owner != d.cluster() {
+		return false, fmt.Errorf("the cluster %q enforces on it", owner)
+	}
+	has := n.Properties.NSG.idOf()
+	write := false
+	if isOurs := has != "" && d.isOurs(has); !isKept || owner == "" || has != "" && !isOurs {
+		if isOurs { // what it had before is not known
+			has = ""
+		}
+		value, err := original(has)
+		if err != nil {
+			return false, err
+		}
+		setTag(doc, tagCluster, d.cluster())
+		setTag(doc, tagOriginal, value)
+		write = true
+	}
+	if !strings.EqualFold(n.Properties.NSG.idOf(), id.String()) {
+		if err := setNSG(doc, id.String()); err != nil {
+			return false, err
+		}
+		write = true
+	}
+	return write, nil
+}
+
+// detach gives an interface back what it had. An NSG of others that it has by now stays.
+func (d *Driver) detach(doc document) (bool, error) {
+	var n nic
+	if err := doc.into(&n); err != nil {
+		return false, err
+	}
+	if owner := tag(n.Tags, tagCluster); owner != "" && owner != d.cluster() {
+		return false, fmt.Errorf("the cluster %q enforces on it", owner)
+	}
+	has := n.Properties.NSG.idOf()
+	if has == "" || d.isOurs(has) {
+		if err := setNSG(doc, d.originalID(tag(n.Tags, tagOriginal))); err != nil {
+			return false, err
+		}
+	}
+	dropTag(doc, tagCluster)
+	dropTag(doc, tagOriginal)
+	return true, nil
+}
+
+// isOurs says whether the NSG of that ID is one of ours.
+func (d *Driver) isOurs(id string) bool { return d.ground.keys[strings.ToLower(id)] != "" }
+
+// setNSG sets the NSG of an interface, or takes it away.
+func setNSG(doc document, id string) error {
+	properties, ok := doc["properties"].(map[string]any)
+	if !ok {
+		return fmt.Errorf("it has no properties")
+	}
+	if id == "" {
+		delete(properties, "networkSecurityGroup")
+		return nil
+	}
+	properties["networkSecurityGroup"] = map[string]any{"id": id}
+	return nil
+}
+
+// setTag sets a tag of a resource, whatever the case of its name.
+func setTag(doc document, name, value string) {
+	dropTag(doc, name)
+	tags, ok := doc["tags"].(map[string]any)
+	if !ok {
+		tags = map[string]any{}
+		doc["tags"] = tags
+	}
+	tags[name] = value
+}
+
+func dropTag(doc document, name string) {
+	tags, _ := doc["tags"].(map[string]any)
+	for k := range tags {
+		if strings.EqualFold(k, name) {
+			delete(tags, k)
+		}
+	}
+}
