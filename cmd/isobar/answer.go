@@ -24,7 +24,8 @@ var vias = map[string]func(policy.Snapshot) answerer{
 		rulesets, x := compile.Rulesets(s), newIndex(s)
 		return func(f policy.Flow) (policy.Verdict, error) { return compile.Verdict(rulesets, x.around(f), f) }
 	},
-	"aws": viaAWS,
+	"aws":   viaAWS,
+	"azure": viaAzure,
 }
 
 // answerer answers flows of one world.
