@@ -3,7 +3,9 @@ package acceptance_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
+	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	sim "isobar.dev/sim/aws"
 )
 
@@ -101,6 +103,70 @@ func TestP20_PeeredVPCs(t *testing.T) {
 			t.Errorf("%s is left", g.Name)
 		}
 	}
+}
+
+// A VM that leaves the peers of a policy still carries their group until its own VPC has
+// taken it: until then the policy is not realized where it applies, and when that VPC cannot,
+// the group is named no more.
+func TestP20_MemberLeavesPeeredVPC(t *testing.T) {
+	db, web := manyOf("db", "db", 1), network{id: "vpc-web"}
+	for i := range 12 {
+		web.vms = append(web.vms, vm{name: fmt.Sprint("web", i), role: "web"}, vm{name: fmt.Sprint("other", i), role: "other"})
+	}
+	web = wide(web)
+	w := newWorld(t, peer(estate(db, web), "pcx-1", db, web))
+	w.start()
+	w.account()
+	w.importAll()
+	w.policy("db", webServesDB)
+	w.settle()
+	w.realized("db")
+	if byGroup, _ := w.references(); byGroup != 1 {
+		t.Fatalf("%d rules by group; want one", byGroup)
+	}
+
+	w.fault(sim.Fault{Kind: sim.FaultLatency, Action: "ModifyNetworkInterfaceAttribute", Latency: sim.Duration(3 * time.Second)})
+	w.retag(map[string]string{"i-web0": "other"})
+	w.eventually("it waits for the other VPC", func() error { return w.hasPhase("db", antreav1beta1.PolicyRealizing) })
+	w.eventually("on its VM too", func() error { return w.vmPolicies(map[string]string{"i-db0": "IN-PROGRESS db"}) })
+	w.mustReach(`
+		FROM \ TO  db0:5432
+		web0       .
+		web1       .
+	`)
+	w.eventuallyReach(`
+		FROM \ TO  db0:5432
+		web0       X
+		web1       .
+	`)
+	w.sim.ClearFaults()
+	w.settle()
+	w.realized("db")
+
+	w.fault(sim.Fault{Kind: sim.FaultError, Action: "ModifyNetworkInterfaceAttribute", Code: "UnauthorizedOperation"})
+	w.retag(map[string]string{"i-web1": "other"})
+	w.eventuallyReach(`
+		FROM \ TO  db0:5432
+		web0       X
+		web1       X
+		web2       .
+	`)
+	w.eventually("whose fault it is", func() error {
+		return w.accountSays("Enforced", "False", "Failing", "us-east-1/vpc-web: ", "UnauthorizedOperation")
+	})
+	w.realized("db")
+	if byGroup, _ := w.references(); byGroup != 0 {
+		t.Errorf("%d rules by group; want none while the other VPC cannot be written", byGroup)
+	}
+	w.sim.ClearFaults()
+	w.settle()
+	w.realized("db")
+	w.mustReach(`
+		FROM \ TO  db0:5432
+		web0       X
+		web1       X
+		web2       .
+	`)
 }
 
 // Where a group cannot be named, every member is by its address: VPCs without a

@@ -58,6 +58,13 @@ type Sharer[T any] interface {
 	Shares(c Change[T]) bool
 }
 
+// Awaiter is what a Driver has whose Objects refer to what Drivers of other targets
+// write.
+type Awaiter[T any] interface {
+	// Awaits returns what is not exact although all Objects are there, by target.
+	Awaits(rs policy.Ruleset, objects map[string]T) []Await
+}
+
 // Locator is what a Driver has that knows where its Objects count.
 type Locator[T any] interface {
 	// Concerned returns the workloads of rs for which the policies may not hold

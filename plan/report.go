@@ -17,6 +17,7 @@ type Report struct {
 	Notes    []Note           // what was noticed in the target and left alone
 	Shared   bool             // other targets act upon one of Changes when they are read anew
 	Objects  int              // how many the target should have
+	Awaits   []Await          // what is not exact until others have written
 	// Written is how many of Changes are known to be done: none in a preview,
 	// all when Sync returns no error.
 	Written int
@@ -34,6 +35,14 @@ type Failure struct {
 	Err error
 	// Workloads are those for which the policies may not hold while it is not done.
 	Workloads Workloads
+}
+
+// Await is what a target lets pass besides what its Ruleset says, until another one
+// has been synced: its Objects refer to what the other has.
+type Await struct {
+	Target    string // the other
+	Workloads Workloads
+	Rules     []string // Keys of the rules that do not hold meanwhile, sorted
 }
 
 // Workloads are some workloads, or maybe all. The zero Workloads are none.

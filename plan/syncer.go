@@ -119,6 +119,9 @@ func (s *state[T]) prepare(ctx context.Context, rs policy.Ruleset) (Report, func
 	if m, ok := s.driver.(Meter[T]); ok {
 		report.Usage = m.Usage(want)
 	}
+	if x, ok := s.driver.(Awaiter[T]); ok {
+		report.Awaits = x.Awaits(rs, want)
+	}
 	if o, ok := s.driver.(Observer); ok {
 		report.Notes = o.Notes()
 	}

@@ -84,6 +84,28 @@ func (o outcome) isWaiting() bool {
 	return o.err == nil && (o.isHeld || o.report.Written < len(o.report.Changes))
 }
 
+// awaits says whether one of the rules of a workload does not hold until another
+// target has written.
+func (o outcome) awaits(id string, keys []string) bool {
+	return slices.ContainsFunc(o.report.Awaits, func(a plan.Await) bool {
+		return a.Workloads.Has(id) && slices.ContainsFunc(keys, func(key string) bool {
+			_, has := slices.BinarySearch(a.Rules, key)
+			return has
+		})
+	})
+}
+
+// awaitedBy names the targets for which rules of a workload wait.
+func (o outcome) awaitedBy(id string) string {
+	var names []string
+	for _, a := range o.report.Awaits {
+		if a.Workloads.Has(id) {
+			names = append(names, a.Target)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
 // failureOf returns why the policies of a workload may not hold after the try, or nil.
 func (o outcome) failureOf(id string) error {
 	if o.err == nil || o.given == nil {
@@ -140,6 +162,7 @@ type alike struct {
 	isolated               [2]string
 	isKept, isIntact       bool
 	refusals, silent, err  string
+	awaits                 string // the targets that it is said to wait for
 }
 
 // keyList identifies a slice of Keys, which is never changed. An Engine gives
@@ -175,6 +198,7 @@ func (v *viewer) view() *view {
 			in: listOf(e.Ingress), out: listOf(e.Egress), wasIn: listOf(b.was.Ingress), wasOut: listOf(b.was.Egress),
 			isolated: [2]string{e.IsolatedIngress, e.IsolatedEgress}, isKept: b.isKept, isIntact: b.isIntact, refusals: fmt.Sprint(b.refusals),
 			silent: strings.Join(v.now.silent[e.Workload.ID], " "), err: errText(b.err),
+			awaits: v.last.awaitedBy(e.Workload.ID),
 		}
 		s, ok := known[key]
 		if !ok {
@@ -259,7 +283,7 @@ func (v *viewer) standing(e policy.Enforced, b basis) *standing {
 		case len(keys) == 0: // nothing is to be done for it
 			x.isDone = v.last.given != nil
 		case isSame && (b.err == nil || b.isKept || b.isIntact && v.unchanged[p]):
-			x.isDone = true
+			x.isDone = !v.last.awaits(e.Workload.ID, keys)
 			for _, i := range b.refusals {
 				if r := b.from.report.Refusals[i]; r.Policy == p || r.Policy == "" {
 					x.refusals = append(x.refusals, r)

@@ -165,6 +165,29 @@ func TestRefusals(t *testing.T) {
 	s.expect("all policies of one workload", "a: p- q-", "b: p+ q+", "c: r+")
 }
 
+// A policy that lets more pass than it says until another target has written does not hold
+// until then, though all that is to be done here is done.
+func TestAwaits(t *testing.T) {
+	s := newStory(t)
+	s.put(on("a: p q", "b: p"))
+	s.try(plan.Report{}, nil)
+	awaiting := plan.Report{Awaits: []plan.Await{{Target: "other", Workloads: plan.Workloads{IDs: []string{"a"}}, Rules: []string{policy.RuleKey("p", policy.Ingress, 0, "")}}}}
+	_, want := s.begin()
+	if _, news, _ := s.end(want, outcome{given: s.now, report: awaiting}); !news {
+		t.Error("that it waits is no news")
+	}
+	s.expect("another has to write", "a: p. q+", "b: p+")
+	if got := s.about("p"); got.realized || got.err != nil {
+		t.Errorf("p: %+v", got)
+	}
+	s.try(awaiting, nil)
+	s.try(awaiting, errBroken)
+	s.try(awaiting, errBroken)
+	s.expect("and this one cannot, either", "a: p- q-", "b: p-")
+	s.try(plan.Report{}, nil)
+	s.expect("it has", "a: p+ q+", "b: p+")
+}
+
 // What waits for its inventory tells which policies wait.
 func TestHeld(t *testing.T) {
 	s := newStory(t)

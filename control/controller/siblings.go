@@ -117,12 +117,16 @@ func tellWritten(siblings []*target, report plan.Report) {
 }
 
 // tellDone wakes siblings once a try of t has ended: those that waited for it and,
-// if it fails or no longer does, those that trust it while it can write.
+// if it fails or no longer does, those that trust it while it can write. They read anew
+// what they rely on of one that fails: it may have lost what it cannot write.
 func (t *target) tellDone(siblings []*target, wasFailing bool) {
 	busy, failing := t.standsAs()
 	for _, o := range siblings {
 		switch {
-		case !busy && o.release(t.name), failing != wasFailing:
+		case failing != wasFailing:
+			o.release(t.name)
+			o.distrust()
+		case !busy && o.release(t.name):
 			o.poke()
 		}
 	}

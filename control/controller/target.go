@@ -357,7 +357,10 @@ func (s *syncer) try(ctx context.Context, t *target, anew bool) (waiting bool, e
 	if news {
 		s.changed(t, touched)
 	}
-	return err == nil && (report.Written < len(report.Changes) || len(rs.Pending) > 0), err
+	if len(report.Awaits) > 0 {
+		t.suspect()
+	}
+	return err == nil && (report.Written < len(report.Changes) || len(rs.Pending)+len(report.Awaits) > 0), err
 }
 
 // measure tells the Meter of a try, before it is noted.
@@ -392,6 +395,13 @@ func (t *target) distrust() {
 	defer t.mu.Unlock()
 	t.stale = true
 	t.poke()
+}
+
+// suspect makes the next try, whenever that is, read the target anew.
+func (t *target) suspect() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stale = true
 }
 
 func (t *target) isStale() bool {
@@ -439,7 +449,8 @@ func (t *target) end(want uint64, o outcome) (was error, news bool, touched map[
 	if t.unfit = o.err; o.err == nil || len(o.report.Changes) > 0 {
 		t.fit, t.unfit = o, nil
 	}
-	news = was != nil || o.isWaiting() != t.last.isWaiting() || !equalRefusals(t.report.Refusals, o.report.Refusals)
+	news = was != nil || o.isWaiting() != t.last.isWaiting() || !equalRefusals(t.report.Refusals, o.report.Refusals) ||
+		!slices.EqualFunc(t.last.report.Awaits, o.report.Awaits, equalAwaits)
 	switch {
 	case o.err != nil:
 		t.failures++
@@ -541,6 +552,10 @@ func equalRefusals(a, b []policy.Refusal) bool {
 		}
 	}
 	return true
+}
+
+func equalAwaits(a, b plan.Await) bool {
+	return a.Target == b.Target && a.Workloads.Any == b.Workloads.Any && slices.Equal(a.Workloads.IDs, b.Workloads.IDs) && slices.Equal(a.Rules, b.Rules)
 }
 
 // equalFailures says whether the same workloads are concerned by what has failed.
