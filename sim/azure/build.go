@@ -185,4 +185,3 @@ func MustDocument(text string) Document {
 	}
 	return d
 }
-

@@ -93,9 +93,6 @@ func (c *Cloud) serveManagement(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Unlock()
 	if fail != nil {
-		if fail.status == http.StatusUnauthorized {
-			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer authorization_uri="%s/common", error="invalid_token", error_description="%s"`, q.origin, fail.code))
-		}
 		tell(w, nil, fail)
 		return
 	}
@@ -113,6 +110,9 @@ func (c *Cloud) serveManagement(w http.ResponseWriter, r *http.Request) {
 // tell writes an answer.
 func tell(w http.ResponseWriter, a *answer, fail *apiError) {
 	if fail != nil {
+		if fail.status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer authorization_uri="https://login.microsoftonline.com/common", error="invalid_token", error_description="%s"`, fail.code))
+		}
 		if fail.after > 0 {
 			w.Header().Set("Retry-After", seconds(fail.after))
 		}

@@ -153,9 +153,9 @@ func routeProvider(method string, t target, rest []string) (target, operationInf
 			return t, operationInfo{name: k.client + "_ListAll", action: k.name + "/read", api: k.provider(), query: k.listQuery(), run: listKind(k)}.reading(method), methodFail(method, "GET")
 		}
 	case len(rest) == 5 && fold(rest[1]) == "locations" && fold(rest[3]) == "operations":
-		return t, operationInfo{name: "Operations_Get", api: t.id.provider, run: getOperation(rest[4])}.reading(method), methodFail(method, "GET")
+		return t, operationInfo{name: "Operations_Get", action: t.id.provider + "/locations/operations/read", api: t.id.provider, run: getOperation(rest[4])}.reading(method), methodFail(method, "GET")
 	case len(rest) == 5 && fold(rest[1]) == "locations" && fold(rest[3]) == "operationresults":
-		return t, operationInfo{name: "OperationResults_Get", api: t.id.provider, run: getOperationResult(rest[4])}.reading(method), methodFail(method, "GET")
+		return t, operationInfo{name: "OperationResults_Get", action: t.id.provider + "/locations/operationResults/read", api: t.id.provider, run: getOperationResult(rest[4])}.reading(method), methodFail(method, "GET")
 	case len(rest) == 4 && fold(rest[1]) == "locations" && fold(rest[3]) == "usages" && t.id.provider == networkAPI:
 		return t, operationInfo{name: "Usages_List", action: "Microsoft.Network/locations/usages/read", api: t.id.provider, run: listUsages(region(rest[2]))}.reading(method), methodFail(method, "GET")
 	}
