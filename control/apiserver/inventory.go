@@ -32,14 +32,27 @@ type Inventory interface {
 	PoliciesSynced() <-chan struct{}
 	// Changed receives after something has changed. It holds one.
 	Changed() <-chan struct{}
-	// SetTags makes tags be the user's tags of a VM, all of them. seen is the VM
-	// that they were decided on: when its tags have changed meanwhile the error is
-	// ErrConflict. When it returns nil, VirtualMachines tells of them soon.
-	SetTags(ctx context.Context, seen *runtimev1alpha1.VirtualMachine, tags map[string]string) error
+	// SetTags retags a VM. seen is the VM that this was decided on: when its tags, or
+	// who has set them, have changed meanwhile the error is ErrConflict. When it returns
+	// nil, VirtualMachines tells of them soon.
+	SetTags(ctx context.Context, seen *runtimev1alpha1.VirtualMachine, to Tagging) error
+}
+
+// Tagging is what a request makes of a VM's tags. Who has set which is told by the
+// VM's managedFields: those who apply by name, all others as one.
+type Tagging struct {
+	Tags map[string]string // the user's tags, all of them
+	// Manager is set for a server-side apply: Applied are the keys that it has set from
+	// now on, of which others may have set the same. For other requests it is empty, and
+	// who sends them has set what they change.
+	Manager string
+	Applied []string // sorted
 }
 
 // Errors that an Inventory's SetTags returns, with others.
 var (
+	// ErrManager: the name of the manager is one that others are known by.
+	ErrManager = errors.New("the field manager has a name of our own")
 	// ErrConflict: the tags have changed meanwhile. Trying again may help.
 	ErrConflict = errors.New("the tags have changed meanwhile")
 	// ErrNotReady: there is nothing yet that could hold the tags. Trying later may help.

@@ -2,11 +2,14 @@ package apiserver_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -72,7 +75,7 @@ func (i *inventory) poke() {
 	}
 }
 
-func (i *inventory) SetTags(_ context.Context, seen *runtimev1alpha1.VirtualMachine, tags map[string]string) error {
+func (i *inventory) SetTags(_ context.Context, seen *runtimev1alpha1.VirtualMachine, to apiserver.Tagging) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.err != nil {
@@ -83,11 +86,11 @@ func (i *inventory) SetTags(_ context.Context, seen *runtimev1alpha1.VirtualMach
 	if !ok {
 		return apiserver.ErrNotReady
 	}
-	if !maps.Equal(have.Spec.Tags, seen.Spec.Tags) {
+	if !maps.Equal(have.Spec.Tags, seen.Spec.Tags) || !apiequality.Semantic.DeepEqual(have.ManagedFields, seen.ManagedFields) {
 		return apiserver.ErrConflict
 	}
 	next := have.DeepCopy()
-	next.Spec.Tags = maps.Clone(tags)
+	next.Spec.Tags, next.ManagedFields = maps.Clone(to.Tags), managers(have, to)
 	go func() {
 		time.Sleep(i.delay)
 		i.mu.Lock()
@@ -96,6 +99,49 @@ func (i *inventory) SetTags(_ context.Context, seen *runtimev1alpha1.VirtualMach
 		i.poke()
 	}()
 	return nil
+}
+
+// managers returns who has set which tag: what a request changes or takes away is
+// nobody's else.
+func managers(have *runtimev1alpha1.VirtualMachine, to apiserver.Tagging) (out []metav1.ManagedFieldsEntry) {
+	by := map[string]map[string]struct{}{to.Manager: {}}
+	for _, m := range have.ManagedFields {
+		name := m.Manager
+		if m.Operation == metav1.ManagedFieldsOperationUpdate {
+			name = ""
+		}
+		if by[name] = map[string]struct{}{}; name != "" && name == to.Manager {
+			continue
+		}
+		for _, k := range apiserver.ManagedKeys(m, "f:spec", "f:tags") {
+			if v, ok := to.Tags[k]; ok && v == have.Spec.Tags[k] {
+				by[name]["f:"+k] = struct{}{}
+			}
+		}
+	}
+	for _, k := range to.Applied {
+		by[to.Manager]["f:"+k] = struct{}{}
+	}
+	for k, v := range to.Tags {
+		if to.Manager == "" && v != have.Spec.Tags[k] {
+			by[""]["f:"+k] = struct{}{}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		fields, err := json.Marshal(map[string]any{"f:spec": map[string]any{"f:tags": by[name]}})
+		if err != nil {
+			panic(err)
+		}
+		m := metav1.ManagedFieldsEntry{Manager: name, Operation: metav1.ManagedFieldsOperationApply, FieldsType: "FieldsV1",
+			APIVersion: runtimev1alpha1.GroupVersion.String(), FieldsV1: metav1.NewFieldsV1(string(fields))}
+		if name == "" {
+			m.Manager, m.Operation = "others", metav1.ManagedFieldsOperationUpdate
+		}
+		if len(by[name]) > 0 {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // put sets VMs, and drop takes one away.

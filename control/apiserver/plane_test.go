@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"testing"
@@ -374,7 +375,7 @@ func TestPatchOfTags(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, _, _ := unstructured.NestedStringMap(o.Object, "spec", "tags")
-		if state, _, _ := unstructured.NestedString(o.Object, "status", "state"); state != "running" || len(o.GetAnnotations())+len(o.GetManagedFields()) > 0 {
+		if state, _, _ := unstructured.NestedString(o.Object, "status", "state"); state != "running" || len(o.GetAnnotations()) > 0 {
 			t.Errorf("the VM became %v", o.Object)
 		}
 		return out
@@ -405,19 +406,13 @@ func TestPatchOfTags(t *testing.T) {
 		}
 	}
 
-	// A dry run writes nothing; a server-side apply is refused.
+	// A dry run writes nothing.
 	o, err := s.vms().Patch(t.Context(), "i-1", types.MergePatchType, []byte(`{"spec":{"tags":{"dry":"1"}}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 	if got, _, _ := unstructured.NestedString(o.Object, "spec", "tags", "dry"); err != nil || got != "1" {
 		t.Errorf("a dry run gives %v, %v", o, err)
 	}
 	if got := tags(); got["dry"] != "" {
 		t.Errorf("a dry run left %v", got)
-	}
-	force := true
-	_, err = s.vms().Patch(t.Context(), "i-1", types.ApplyPatchType, []byte(`{"apiVersion":"runtime.cloud.antrea.io/v1alpha1","kind":"VirtualMachine","metadata":{"name":"i-1"},"spec":{"tags":{"a":"1"}}}`),
-		metav1.PatchOptions{FieldManager: "x", Force: &force})
-	if !apierrors.IsUnsupportedMediaType(err) {
-		t.Errorf("server-side apply: %v, want that it is not supported", err)
 	}
 
 	// Many at once: each finds what the one before has written.
@@ -450,6 +445,84 @@ func TestPatchOfTags(t *testing.T) {
 		if _, err := patch(`{"spec":{"tags":{"late":"1"}}}`); !tt.check(err) {
 			t.Errorf("a patch of which the inventory says %q: %v", tt.err, err)
 		}
+	}
+}
+
+// kubectl apply --server-side sets, keeps and takes away tags as it does fields of other
+// kinds: a manager has what it has applied, and no more.
+func TestServerSideApply(t *testing.T) {
+	i := newInventory()
+	i.delay = 20 * time.Millisecond
+	s := newSite(t, i)
+	i.put(vm(s.ns, "i-1", "vpc-1", "r", "running"))
+	s.sync()
+	s.settle("i-1", func(*unstructured.Unstructured) bool { return true })
+	for n, tt := range []struct {
+		manager, what string // what is applied; or a merge patch, of no manager
+		force         bool
+		want          map[string]string
+		check         func(error) bool
+	}{
+		{"a", `{"spec":{"tags":{"Role":"db","x":"1"}}}`, false, map[string]string{"Role": "db", "x": "1"}, nil},
+		{"a", `{"spec":{"tags":{"Role":"db","x":"1"}}}`, false, map[string]string{"Role": "db", "x": "1"}, nil},
+		{"a", `{"spec":{"tags":{"Role":"web"}}}`, false, map[string]string{"Role": "web"}, nil}, // x was its own
+		{"b", `{"spec":{"tags":{"Role":"web","y":"1"}}}`, false, map[string]string{"Role": "web", "y": "1"}, nil},
+		{"b", `{"spec":{"tags":{"Role":"db","y":"1"}}}`, false, map[string]string{"Role": "web", "y": "1"}, apierrors.IsConflict}, // it is a's too
+		{"a", `{}`, false, map[string]string{"Role": "web", "y": "1"}, nil},                                                       // and now b's alone
+		{"b", `{"spec":{"tags":{"Role":"db","y":"1"}}}`, false, map[string]string{"Role": "db", "y": "1"}, nil},
+		{"a", `{"spec":{"tags":{"Role":"app"}}}`, false, map[string]string{"Role": "db", "y": "1"}, apierrors.IsConflict},
+		{"a", `{"spec":{"tags":{"Role":"app"}}}`, true, map[string]string{"Role": "app", "y": "1"}, nil},
+		{"b", `{"spec":{"tags":{"y":"1"}}}`, false, map[string]string{"Role": "app", "y": "1"}, nil},
+		{"", `{"spec":{"tags":{"Role":"ops","z":"1"}}}`, false, map[string]string{"Role": "ops", "y": "1", "z": "1"}, nil}, // a patch takes it from a
+		{"a", `{}`, false, map[string]string{"Role": "ops", "y": "1", "z": "1"}, nil},
+		{"a", `{"spec":{"tags":{"z":"2"}}}`, false, map[string]string{"Role": "ops", "y": "1", "z": "1"}, apierrors.IsConflict},
+		{"", `{"spec":{"tags":{"y":null}}}`, false, map[string]string{"Role": "ops", "z": "1"}, nil},
+		{"b", `{"spec":{"tags":{"bad key":"1"}}}`, false, map[string]string{"Role": "ops", "z": "1"}, apierrors.IsInvalid},
+		{"b", `{"metadata":{"labels":{"a":"b"}}}`, false, map[string]string{"Role": "ops", "z": "1"}, apierrors.IsInvalid},
+		{"b", `{"spec":{"tag":{"a":"b"}}}`, false, map[string]string{"Role": "ops", "z": "1"}, func(err error) bool { return strings.Contains(err.Error(), "field not declared") }},
+		{"b", `{"metadata":{"name":"i-2"}}`, false, map[string]string{"Role": "ops", "z": "1"}, func(err error) bool { return err != nil }},
+	} {
+		var err error
+		if tt.manager == "" {
+			_, err = s.vms().Patch(t.Context(), "i-1", types.MergePatchType, []byte(tt.what), metav1.PatchOptions{FieldManager: "kubectl-patch"})
+		} else {
+			o := map[string]any{}
+			if err := json.Unmarshal([]byte(tt.what), &o); err != nil {
+				t.Fatal(err)
+			}
+			u := &unstructured.Unstructured{Object: o}
+			u.SetAPIVersion(runtimev1alpha1.GroupVersion.String())
+			u.SetKind("VirtualMachine")
+			if u.GetName() == "" {
+				u.SetName("i-1")
+			}
+			_, err = s.vms().Apply(t.Context(), "i-1", u, metav1.ApplyOptions{FieldManager: tt.manager, Force: tt.force})
+		}
+		if (err == nil) != (tt.check == nil) || err != nil && !tt.check(err) {
+			t.Errorf("%d. %q applies %s: %v", n, tt.manager, tt.what, err)
+		}
+		o, err := s.vms().Get(t.Context(), "i-1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, _ := unstructured.NestedStringMap(o.Object, "spec", "tags")
+		if !maps.Equal(tt.want, got) { // at once: a read after a write sees it
+			t.Errorf("%d. after %q applied %s there are %v, want %v", n, tt.manager, tt.what, got, tt.want)
+		}
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": runtimev1alpha1.GroupVersion.String(), "kind": "VirtualMachine", "metadata": map[string]any{"name": "i-9"}}}
+	if _, err := s.vms().Apply(t.Context(), "i-9", o, metav1.ApplyOptions{FieldManager: "a"}); !apierrors.IsNotFound(err) {
+		t.Errorf("an apply makes no VM: %v", err)
+	}
+	i.mu.Lock()
+	i.err = fmt.Errorf("%w: a", apiserver.ErrManager)
+	i.mu.Unlock()
+	o.SetName("i-1")
+	if err := unstructured.SetNestedField(o.Object, "1", "spec", "tags", "q"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.vms().Apply(t.Context(), "i-1", o, metav1.ApplyOptions{FieldManager: "a"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("a manager with a name of ours: %v", err)
 	}
 }
 

@@ -7,15 +7,8 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net"
-	"net/http"
-	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
@@ -182,9 +175,6 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	if err := authorize(config, s.client); err != nil {
 		return nil, err
 	}
-	config.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(withoutApply(h, codecs), c)
-	}
 	server, err := config.Complete(nil).New("isobar-runtime", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		return nil, fmt.Errorf("make API server: %w", err)
@@ -207,23 +197,6 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 		return nil, fmt.Errorf("serve %s: %w", isobarv1alpha1.GroupVersion, err)
 	}
 	return server, nil
-}
-
-// withoutApply refuses server-side apply. It needs a record of who set which
-// field, which is kept for the labels of ExternalEntities and not here; without
-// it an apply would never take a tag away.
-func withoutApply(h http.Handler, codecs serializer.CodecFactory) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if t := types.PatchType(r.Header.Get("Content-Type")); r.Method == http.MethodPatch && strings.HasPrefix(string(t), "application/apply-patch") {
-			err := &apierrors.StatusError{ErrStatus: metav1.Status{
-				Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
-				Message: "server-side apply is not supported here; use a patch, or apply from the client's side",
-			}}
-			responsewriters.ErrorNegotiated(err, codecs, runtimev1alpha1.GroupVersion, w, r)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
 }
 
 // serving gives the certificate of an authority as API servers want it. They

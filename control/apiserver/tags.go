@@ -2,10 +2,12 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,7 +33,7 @@ const (
 // vmResource serves VMs, whose tags users may write.
 type vmResource struct {
 	resource[*runtimev1alpha1.VirtualMachine]
-	setTags func(ctx context.Context, seen *runtimev1alpha1.VirtualMachine, tags map[string]string) error
+	setTags func(ctx context.Context, seen *runtimev1alpha1.VirtualMachine, to Tagging) error
 	// writing lets one write at a time decide on what the one before has written.
 	writing sync.Mutex
 }
@@ -70,10 +72,11 @@ func (r *vmResource) Update(ctx context.Context, name string, info rest.UpdatedO
 			return nil, false, err
 		}
 	}
-	if maps.Equal(have.Spec.Tags, want.Spec.Tags) {
+	to, isNews := tagging(have, want, o)
+	if !isNews {
 		return have, false, nil
 	}
-	have.Spec.Tags = maps.Clone(want.Spec.Tags) // have is a copy of its own
+	have.Spec.Tags = to.Tags // have is a copy of its own
 	if o != nil && slices.Contains(o.DryRun, metav1.DryRunAll) {
 		return have, false, nil
 	}
@@ -81,10 +84,72 @@ func (r *vmResource) Update(ctx context.Context, name string, info rest.UpdatedO
 	if seen == nil || seen.ResourceVersion != have.ResourceVersion {
 		return nil, false, r.conflict(name)
 	}
-	if err := r.setTags(ctx, seen, have.Spec.Tags); err != nil {
+	if err := r.setTags(ctx, seen, to); err != nil {
 		return nil, false, r.refusal(name, err)
 	}
-	return r.visible(ctx, have), false, nil
+	return r.visible(ctx, have, to), false, nil
+}
+
+// tagging says what an update is to make of the tags, and whether that is anything.
+// Only a server-side apply sets tags that its manager has applied, or changes which
+// these are.
+func tagging(have, want *runtimev1alpha1.VirtualMachine, o *metav1.UpdateOptions) (to Tagging, isNews bool) {
+	to = Tagging{Tags: maps.Clone(want.Spec.Tags)}
+	isNews = !maps.Equal(have.Spec.Tags, want.Spec.Tags)
+	if o == nil || o.FieldManager == "" {
+		return to, isNews
+	}
+	applied := appliedTags(want, o.FieldManager)
+	isApply := !slices.Equal(applied, appliedTags(have, o.FieldManager))
+	for key, value := range want.Spec.Tags {
+		if was, ok := have.Spec.Tags[key]; ok && was == value {
+			continue
+		}
+		if _, ok := slices.BinarySearch(applied, key); !ok {
+			return to, true // set in another way
+		}
+		isApply = true
+	}
+	if isApply {
+		to.Manager, to.Applied = o.FieldManager, applied
+	}
+	return to, isNews || isApply
+}
+
+// appliedTags returns the keys of the tags that a manager has applied, sorted.
+func appliedTags(vm *runtimev1alpha1.VirtualMachine, manager string) (out []string) {
+	for _, m := range vm.ManagedFields {
+		if m.Manager == manager && m.Operation == metav1.ManagedFieldsOperationApply {
+			out = append(out, ManagedKeys(m, "f:spec", "f:tags")...)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// ManagedKeys returns the keys of the map at a path of fields that a manager owns.
+// Fields that cannot be read own nothing.
+func ManagedKeys(m metav1.ManagedFieldsEntry, path ...string) (out []string) {
+	if m.FieldsV1 == nil {
+		return nil
+	}
+	at := fieldsBelow(m.FieldsV1.GetRawBytes())
+	for _, field := range path {
+		at = fieldsBelow(at[field])
+	}
+	for field := range at {
+		if key, ok := strings.CutPrefix(field, "f:"); ok {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+func fieldsBelow(text []byte) (out map[string]json.RawMessage) {
+	if json.Unmarshal(text, &out) != nil {
+		return nil
+	}
+	return out
 }
 
 // checkUpdate says what is wrong with an update.
@@ -153,6 +218,8 @@ func (r *vmResource) refusal(name string, err error) error {
 	switch {
 	case errors.Is(err, ErrConflict):
 		return r.conflict(name)
+	case errors.Is(err, ErrManager):
+		return apierrors.NewBadRequest(err.Error())
 	case errors.Is(err, ErrNotReady):
 		return apierrors.NewServiceUnavailable(err.Error())
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -161,14 +228,14 @@ func (r *vmResource) refusal(name string, err error) error {
 	return apierrors.NewInternalError(fmt.Errorf("set tags of %s: %w", name, err))
 }
 
-// visible waits until the store has the tags that were written, so that a read
-// after a write sees it. They are kept in any case.
-func (r *vmResource) visible(ctx context.Context, written *runtimev1alpha1.VirtualMachine) runtime.Object {
+// visible waits until the store has the tags that were written, and whose they are, so
+// that a read after a write sees it. They are kept in any case.
+func (r *vmResource) visible(ctx context.Context, written *runtimev1alpha1.VirtualMachine, to Tagging) runtime.Object {
 	ctx, cancel := context.WithTimeout(ctx, visibleTimeout)
 	defer cancel()
 	for {
 		items, now := r.store.now()
-		if x, ok := items.Get(written.Namespace + "/" + written.Name); ok && maps.Equal(x.Spec.Tags, written.Spec.Tags) {
+		if x, ok := items.Get(written.Namespace + "/" + written.Name); ok && maps.Equal(x.Spec.Tags, to.Tags) && (to.Manager == "" || slices.Equal(appliedTags(x, to.Manager), to.Applied)) {
 			return r.copy(x)
 		}
 		_, _, changed, ok := r.store.after(now)

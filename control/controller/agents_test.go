@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,6 +15,7 @@ import (
 	antreav1alpha1 "isobar.dev/api/antrea/v1alpha1"
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/control/apiserver"
 )
 
 // agented is everything, with agents on the VMs.
@@ -141,9 +143,24 @@ func TestAgented(t *testing.T) {
 		}
 		return ""
 	})
+	e.eventually("and applied", func() string {
+		to := apiserver.Tagging{Tags: map[string]string{"Team": "users", "Role": "web"}, Manager: "gitops", Applied: []string{"Role"}} // the cloud's own word
+		if err := e.running.Runtime().SetTags(t.Context(), e.machine("vpca", 1), to); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	e.setEntries("all", everything)
 	e.eventually("back: the cloud enforces before the agent's side has gone", all(enforced, isPeer, e.noNode("vpca", 1),
 		e.entityHas("vpca", 1, cloudv1alpha1.LabelOwnerVM, "i-vpca1"), e.entityHas("vpca", 1, role, "users")))
+	e.eventually("with its user's tags, and who has applied them", func() string {
+		vm := e.machine("vpca", 1)
+		var managers []string
+		for _, m := range vm.ManagedFields {
+			managers = append(managers, fmt.Sprint(m.Manager, apiserver.ManagedKeys(m, "f:spec", "f:tags")))
+		}
+		return cmp.Diff("gitops[Role] isobar-user-tags[Team] map[Role:web Team:users]", fmt.Sprint(strings.Join(managers, " "), " ", vm.Spec.Tags))
+	})
 	e.delete(derived)
 	e.eventually("no condition is left", func() string {
 		if e.conditionOf("all", "Agents", "False Awaited")() == "" || e.conditionOf("all", "Agents", "True Taken")() == "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -118,21 +119,28 @@ func (c *Controller) applyEntity(ctx context.Context, key types.NamespacedName, 
 	return nil
 }
 
-// carryTags gives an object the tags that users have set on the one that it replaces.
+// carryTags gives an object the tags that users have set on the one that it replaces,
+// as those who have set them.
 func (c *Controller) carryTags(ctx context.Context, key types.NamespacedName, k entityKind, old, have entity) error {
-	labels := map[string]any{}
-	for tag, value := range old.userTags() {
-		if label := cloudv1alpha1.LabelTagPrefix + tag; have.labels[label] != value {
-			labels[label] = value
+	_, client := c.kindOf(k)
+	for _, manager := range slices.Sorted(maps.Keys(old.theirs)) {
+		p, isNews := labelPatch{manager, map[string]any{}}, false
+		for _, label := range slices.Concat(old.theirs[manager], have.theirs[manager]) {
+			p.labels[label] = old.labels[label]
+			if have.isTheirs(label) {
+				p.labels[label] = have.labels[label] // set since
+			}
+			isNews = isNews || !slices.Contains(have.theirs[manager], label)
+		}
+		if !isNews {
+			continue
+		}
+		c.stats.EntityWrites.Add(1)
+		if _, err := k.applyLabels(ctx, client, key, "", p); err != nil {
+			return err
 		}
 	}
-	if len(labels) == 0 {
-		return nil
-	}
-	c.stats.EntityWrites.Add(1)
-	_, client := c.kindOf(k)
-	_, err := k.patchLabels(ctx, client, key, types.MergePatchType, "", labels, nil)
-	return err
+	return nil
 }
 
 func (c *Controller) deleteEntity(ctx context.Context, key types.NamespacedName, have entity) error {

@@ -13,6 +13,7 @@ import (
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/api/convert"
+	"isobar.dev/control/apiserver"
 )
 
 // accountAnnotation names the account that an ExternalEntity of ours comes from.
@@ -47,7 +48,7 @@ type entity struct {
 	uid     types.UID
 	version string
 	owned   map[string]struct{} // keys of the labels that we applied
-	theirs  map[string]struct{} // keys of the labels of tags that others set
+	theirs  map[string][]string // labels of tags that others set, each once, by who has
 	applied bool                // we have applied it
 	nephes  bool                // a Nephe has written to it
 	left    bool                // a Nephe has made it, and nobody has taken it over
@@ -98,7 +99,7 @@ func readMeta(in *metav1.ObjectMeta) entity {
 	e := entity{
 		labels: in.Labels, account: in.Annotations[accountAnnotation],
 		uid: in.UID, version: in.ResourceVersion,
-		owned: map[string]struct{}{}, theirs: map[string]struct{}{},
+		owned: map[string]struct{}{},
 	}
 	for _, m := range in.ManagedFields {
 		ours := m.Manager == fieldManager && m.Operation == metav1.ManagedFieldsOperationApply
@@ -108,7 +109,7 @@ func readMeta(in *metav1.ObjectMeta) entity {
 			case ours:
 				e.owned[key] = struct{}{}
 			case strings.HasPrefix(key, cloudv1alpha1.LabelTagPrefix) && m.Manager != nephesManager:
-				e.theirs[key] = struct{}{}
+				e.addTheirs(m, key)
 			}
 		}
 		e.nephes = e.nephes || m.Manager == nephesManager
@@ -118,27 +119,34 @@ func readMeta(in *metav1.ObjectMeta) entity {
 	return e
 }
 
-// managedLabels returns the keys of the labels that a manager owns. Fields that
-// cannot be read own nothing.
+// managedLabels returns the keys of the labels that a manager owns.
 func managedLabels(m metav1.ManagedFieldsEntry) []string {
-	if m.FieldsV1 == nil {
-		return nil
+	return apiserver.ManagedKeys(m, "f:metadata", "f:labels")
+}
+
+// addTheirs notes who has set a label. Those who have not applied it count as one: to
+// set and to take away a label they need not have done so before.
+func (e *entity) addTheirs(m metav1.ManagedFieldsEntry, key string) {
+	manager := m.Manager
+	if m.Operation != metav1.ManagedFieldsOperationApply {
+		manager = userTagsManager
 	}
-	var fields struct {
-		Metadata struct {
-			Labels map[string]json.RawMessage `json:"f:labels"`
-		} `json:"f:metadata"`
+	if e.theirs == nil {
+		e.theirs = map[string][]string{}
 	}
-	if json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) != nil {
-		return nil
+	if !slices.Contains(e.theirs[manager], key) {
+		e.theirs[manager] = append(e.theirs[manager], key)
 	}
-	var out []string
-	for field := range fields.Metadata.Labels {
-		if key, ok := strings.CutPrefix(field, "f:"); ok {
-			out = append(out, key)
+}
+
+// isTheirs says whether others have set a label of a tag.
+func (e entity) isTheirs(key string) bool {
+	for _, keys := range e.theirs {
+		if slices.Contains(keys, key) {
+			return true
 		}
 	}
-	return out
+	return false
 }
 
 // yielding returns want without the labels of tags that others have set on have:
@@ -146,7 +154,7 @@ func managedLabels(m metav1.ManagedFieldsEntry) []string {
 func (e entity) yielding(have entity) entity {
 	labels := map[string]string{}
 	for k, v := range e.labels {
-		if _, ok := have.theirs[k]; !ok {
+		if !have.isTheirs(k) {
 			labels[k] = v
 		}
 	}

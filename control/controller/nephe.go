@@ -39,9 +39,8 @@ func (c *Controller) takeOver(ctx context.Context, key types.NamespacedName, wan
 		return err
 	}
 	if tags := nephesTags(want, o); len(tags) > 0 {
-		force := true // it shares them with the Nephe
 		c.stats.EntityWrites.Add(1)
-		if _, err := want.kind.patchLabels(ctx, client, key, types.ApplyPatchType, "", tags, &force); err != nil {
+		if _, err := want.kind.applyLabels(ctx, client, key, "", labelPatch{userTagsManager, tags}); err != nil { // it shares them with the Nephe
 			return err
 		}
 		if err := read(); err != nil {

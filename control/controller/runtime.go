@@ -177,7 +177,7 @@ func (r *Runtime) virtualMachine(i *imported, have *runtimev1alpha1.VirtualMachi
 		mirror = r.c.nodeMirror
 	}
 	if e, ok := mirror.get(i.key()); ok {
-		out.Spec.Tags = e.userTags()
+		out.Spec.Tags, out.ManagedFields = e.userTags(), e.tagManagers()
 	}
 	return out
 }
@@ -203,20 +203,6 @@ func importableTags(tags map[string]string) map[string]string {
 				out = map[string]string{}
 			}
 			out[key] = value
-		}
-	}
-	return out
-}
-
-// userTags returns the tags that others have set on an ExternalEntity.
-func (e entity) userTags() map[string]string {
-	var out map[string]string
-	for key := range e.theirs {
-		if value, ok := e.labels[key]; ok {
-			if out == nil {
-				out = map[string]string{}
-			}
-			out[strings.TrimPrefix(key, cloudv1alpha1.LabelTagPrefix)] = value
 		}
 	}
 	return out

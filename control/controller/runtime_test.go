@@ -48,7 +48,7 @@ func (e *env) synced() {
 
 func (e *env) setTags(network string, n int, tags map[string]string) error {
 	e.t.Helper()
-	return e.running.Runtime().SetTags(context.Background(), e.machine(network, n), tags)
+	return e.running.Runtime().SetTags(context.Background(), e.machine(network, n), apiserver.Tagging{Tags: tags})
 }
 
 func TestRuntime(t *testing.T) {
@@ -171,11 +171,17 @@ func TestUserTags(t *testing.T) {
 
 	stale := e.machine("vpca", 1).DeepCopy()
 	set(map[string]string{"a": "1"})
-	if err := e.running.Runtime().SetTags(t.Context(), stale, map[string]string{"b": "1"}); !errors.Is(err, apiserver.ErrConflict) {
+	if err := e.running.Runtime().SetTags(t.Context(), stale, apiserver.Tagging{Tags: map[string]string{"b": "1"}}); !errors.Is(err, apiserver.ErrConflict) {
 		t.Errorf("SetTags of what was seen before the last change = %v, want a conflict", err)
 	}
+	for _, name := range []string{"isobar", "isobar-user-tags", "nephe-controller"} {
+		to := apiserver.Tagging{Tags: map[string]string{"a": "2"}, Manager: name, Applied: []string{"a"}}
+		if err := e.running.Runtime().SetTags(t.Context(), e.machine("vpca", 1), to); !errors.Is(err, apiserver.ErrManager) {
+			t.Errorf("SetTags of %s = %v, want that it is not its name", name, err)
+		}
+	}
 	stale.Name = "i-none"
-	if err := e.running.Runtime().SetTags(t.Context(), stale, map[string]string{"b": "1"}); !errors.Is(err, apiserver.ErrNotReady) {
+	if err := e.running.Runtime().SetTags(t.Context(), stale, apiserver.Tagging{Tags: map[string]string{"b": "1"}}); !errors.Is(err, apiserver.ErrNotReady) {
 		t.Errorf("SetTags of a VM without ExternalEntity = %v, want that it is not ready", err)
 	}
 }
