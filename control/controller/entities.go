@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,7 +197,7 @@ func (a *account) hasNetwork(region, network string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.regions[region]
-	return r != nil && r.view.networksRead && slices.ContainsFunc(r.view.networks, func(n cloud.Network) bool { return strings.EqualFold(n.ID, network) })
+	return r != nil && r.view.networksRead && slices.ContainsFunc(r.view.networks, func(n cloud.Network) bool { return strings.EqualFold(cmp.Or(n.UID, n.ID), network) })
 }
 
 // hasNot says whether everything that an account's selectors may pick in the

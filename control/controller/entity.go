@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -72,8 +73,8 @@ func entityOf(i *imported) entity {
 	e := entity{
 		kind: externalEntity, account: i.account.String(), node: cloudv1alpha1.ExternalNodeController,
 		labels: convert.EntityLabels(convert.VMNames{
-			Kind: entityKinds[vm.Kind], Namespace: i.selector.Namespace, Object: objectName(vm), NetworkObject: vm.NetworkID, Region: vm.Region,
-			VM: vm.Name, Network: vm.NetworkName, VMID: objectName(vm), NetworkID: vm.NetworkID, Tags: vm.Tags,
+			Kind: entityKinds[vm.Kind], Namespace: i.selector.Namespace, Object: objectName(vm), NetworkObject: cmp.Or(vm.NetworkObject, vm.NetworkID), Region: vm.Region,
+			VM: vm.Name, Network: vm.NetworkName, VMID: cmp.Or(vm.UID, objectName(vm)), NetworkID: cmp.Or(vm.NetworkUID, vm.NetworkID), Tags: vm.Tags,
 		}),
 	}
 	for _, a := range addrs(vm) {

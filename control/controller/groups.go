@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -193,7 +194,7 @@ func (a *account) groupsOf(network string) []cloud.SecurityGroup {
 }
 
 func (r *Runtime) securityGroup(key managed, provider string, g cloud.SecurityGroup) *runtimev1alpha1.SecurityGroup {
-	name := strings.ToLower(g.ID)
+	name := strings.ToLower(cmp.Or(g.Object, g.ID))
 	out := &runtimev1alpha1.SecurityGroup{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: key.selector.Namespace, Name: name, UID: derivedUID(runtimev1alpha1.ResourceSecurityGroup, key.selector.Namespace, name),
@@ -201,10 +202,10 @@ func (r *Runtime) securityGroup(key managed, provider string, g cloud.SecurityGr
 			Labels: map[string]string{
 				cloudv1alpha1.LabelAccountName: key.account.Name, cloudv1alpha1.LabelAccountNamespace: key.account.Namespace,
 				cloudv1alpha1.LabelSelectorName: key.selector.Name, cloudv1alpha1.LabelSelectorNamespace: key.selector.Namespace,
-				cloudv1alpha1.LabelVpcName: strings.ToLower(key.network),
+				cloudv1alpha1.LabelVpcName: strings.ToLower(cmp.Or(g.NetworkObject, key.network)),
 			},
 		},
-		Status: runtimev1alpha1.SecurityGroupStatus{CloudName: strings.ToLower(g.Name), CloudID: name, Provider: runtimev1alpha1.ProviderNamed(provider), Region: g.Region},
+		Status: runtimev1alpha1.SecurityGroupStatus{CloudName: strings.ToLower(g.Name), CloudID: strings.ToLower(g.ID), Provider: runtimev1alpha1.ProviderNamed(provider), Region: g.Region},
 	}
 	for _, x := range g.Rules {
 		out.Status.Rules = append(out.Status.Rules, runtimev1alpha1.SecurityGroupRule{

@@ -66,9 +66,9 @@ var entityKinds = map[cloud.Kind]string{
 	cloud.LoadBalancer:   cloudv1alpha1.KindLoadBalancer,
 }
 
-// objectName is the ID of a VM or service as objects can have it.
+// objectName is what the objects of a VM or service are called.
 func objectName(vm cloud.VM) string {
-	return strings.ReplaceAll(strings.ToLower(vm.ID), "/", "-")
+	return strings.ReplaceAll(strings.ToLower(cmp.Or(vm.Object, vm.ID)), "/", "-")
 }
 
 func (i *imported) workloadID() string { return workloadID(i.key()) }
@@ -135,7 +135,7 @@ func rank(m cloud.Match, vm cloud.VM) int {
 		switch {
 		case v.ID != "" && strings.EqualFold(v.ID, vm.ID):
 			best = max(best, 3)
-		case v.ID == "" && v.Name != "" && v.Name == vm.Name:
+		case v.ID == "" && v.Name != "" && strings.EqualFold(v.Name, vm.Name): // whether case counts, its cloud has said
 			best = max(best, 2)
 		}
 	}

@@ -553,3 +553,22 @@ func TestCleanText(t *testing.T) {
 		}
 	}
 }
+
+// What a cloud calls a VM and its network besides their IDs is what their objects and
+// labels have.
+func TestObjectNames(t *testing.T) {
+	i := &imported{selector: types.NamespacedName{Namespace: "team", Name: "s"}, vm: cloud.VM{
+		ID: "/subscriptions/s/vm", Object: "vm-42", UID: "GUID-1", NetworkID: "/subscriptions/s/net", NetworkObject: "net-17", NetworkUID: "GUID-2", NetworkName: "net",
+	}}
+	if got := i.key().Name; got != "virtualmachine-vm-42" {
+		t.Errorf("the entity is called %s", got)
+	}
+	labels := entityOf(i).labels
+	for label, want := range map[string]string{
+		cloudv1alpha1.LabelOwnerVM: "vm-42", cloudv1alpha1.LabelOwnerVMVpc: "net-17", cloudv1alpha1.LabelCloudVMUID: "guid-1", cloudv1alpha1.LabelCloudVpcUID: "guid-2", cloudv1alpha1.LabelCloudVpcName: "net",
+	} {
+		if labels[label] != want {
+			t.Errorf("%s = %q, want %q", label, labels[label], want)
+		}
+	}
+}

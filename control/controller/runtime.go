@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -147,20 +148,21 @@ func (r *Runtime) count(i *imported, n int) {
 // It is as old as its selector: clouds do not tell alike when a VM was made, and
 // what is derived from objects is the same after a restart.
 func (r *Runtime) virtualMachine(i *imported, have *runtimev1alpha1.VirtualMachine) *runtimev1alpha1.VirtualMachine {
-	name := strings.ToLower(i.vm.ID)
+	name := objectName(i.vm)
 	out := &runtimev1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: i.selector.Namespace, Name: name, UID: derivedUID(runtimev1alpha1.ResourceVirtualMachine, i.selector.Namespace, name),
 			Labels: map[string]string{
 				cloudv1alpha1.LabelAccountName: i.account.Name, cloudv1alpha1.LabelAccountNamespace: i.account.Namespace,
 				cloudv1alpha1.LabelSelectorName: i.selector.Name, cloudv1alpha1.LabelSelectorNamespace: i.selector.Namespace,
-				cloudv1alpha1.LabelVpcName:    strings.ToLower(i.vm.NetworkID),
-				cloudv1alpha1.LabelCloudVMUID: name, cloudv1alpha1.LabelCloudVpcUID: strings.ToLower(i.vm.NetworkID),
+				cloudv1alpha1.LabelVpcName:     strings.ToLower(cmp.Or(i.vm.NetworkObject, i.vm.NetworkID)),
+				cloudv1alpha1.LabelCloudVMUID:  strings.ToLower(cmp.Or(i.vm.UID, i.vm.ID)),
+				cloudv1alpha1.LabelCloudVpcUID: strings.ToLower(cmp.Or(i.vm.NetworkUID, i.vm.NetworkID)),
 			},
 		},
 		Status: runtimev1alpha1.VirtualMachineStatus{
 			Provider: runtimev1alpha1.ProviderNamed(i.provider), State: runtimev1alpha1.VirtualMachineState(i.vm.State), Region: i.vm.Region, Agented: i.agented,
-			CloudID: name, CloudName: strings.ToLower(i.vm.Name), CloudVpcID: strings.ToLower(i.vm.NetworkID), CloudVpcName: i.vm.NetworkName,
+			CloudID: strings.ToLower(i.vm.ID), CloudName: strings.ToLower(i.vm.Name), CloudVpcID: strings.ToLower(i.vm.NetworkID), CloudVpcName: i.vm.NetworkName,
 			Tags: importableTags(i.vm.Tags),
 		},
 	}
@@ -183,7 +185,7 @@ func (r *Runtime) virtualMachine(i *imported, have *runtimev1alpha1.VirtualMachi
 }
 
 func networkInterface(n cloud.Interface) runtimev1alpha1.NetworkInterface {
-	out := runtimev1alpha1.NetworkInterface{Name: n.ID, MAC: n.MAC, SecurityGroupIDs: slices.Sorted(slices.Values(n.Groups))}
+	out := runtimev1alpha1.NetworkInterface{Name: n.ID, MAC: n.MAC, SecurityGroupIDs: slices.Sorted(slices.Values(n.Groups)), Groups: slices.Sorted(slices.Values(n.ApplicationGroups))}
 	for _, a := range n.Private {
 		out.IPs = append(out.IPs, runtimev1alpha1.IPAddress{AddressType: runtimev1alpha1.AddressInternal, Address: a.Unmap().String()})
 	}
@@ -239,7 +241,7 @@ func (r *Runtime) addVpcs(out map[string]*runtimev1alpha1.Vpc, key types.Namespa
 	}
 	a.mu.Unlock()
 	for _, n := range networks {
-		name, isManaged := strings.ToLower(n.ID), r.managed[accountNetwork{key, n.ID}] > 0
+		name, isManaged := strings.ToLower(cmp.Or(n.Object, n.ID)), r.managed[accountNetwork{key, n.ID}] > 0
 		id := key.Namespace + "/" + name
 		if first := out[id]; first != nil {
 			first.Status.Managed = first.Status.Managed || isManaged
@@ -249,11 +251,11 @@ func (r *Runtime) addVpcs(out map[string]*runtimev1alpha1.Vpc, key types.Namespa
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: key.Namespace, Name: name, UID: derivedUID(runtimev1alpha1.ResourceVpc, key.Namespace, name), CreationTimestamp: cpa.CreationTimestamp,
 				Labels: map[string]string{
-					cloudv1alpha1.LabelAccountName: key.Name, cloudv1alpha1.LabelAccountNamespace: key.Namespace, cloudv1alpha1.LabelCloudVpcUID: name,
+					cloudv1alpha1.LabelAccountName: key.Name, cloudv1alpha1.LabelAccountNamespace: key.Namespace, cloudv1alpha1.LabelCloudVpcUID: strings.ToLower(cmp.Or(n.UID, n.ID)),
 				},
 			},
 			Status: runtimev1alpha1.VpcStatus{
-				CloudName: strings.ToLower(n.Name), CloudID: name, Provider: runtimev1alpha1.ProviderNamed(at.Provider), Region: n.Region, Tags: maps.Clone(n.Tags), Managed: isManaged,
+				CloudName: strings.ToLower(n.Name), CloudID: strings.ToLower(n.ID), Provider: runtimev1alpha1.ProviderNamed(at.Provider), Region: n.Region, Tags: maps.Clone(n.Tags), Managed: isManaged,
 			},
 		}
 		for _, p := range n.Prefixes {
