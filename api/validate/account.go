@@ -1,7 +1,9 @@
 package validate
 
 import (
+	"crypto/x509"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
@@ -101,10 +103,38 @@ func (v *validator) azureConfig(path *field.Path, in *cloudv1alpha1.AzureConfig)
 			v.invalid(path.Child("region").Index(i), r, "is not a region such as westus2")
 		}
 	}
+	switch in.Cloud {
+	case "", cloudv1alpha1.AzurePublic, cloudv1alpha1.AzureGovernment, cloudv1alpha1.AzureChina:
+	default:
+		v.invalid(path.Child("cloud"), string(in.Cloud), "want %s, %s or %s", cloudv1alpha1.AzurePublic, cloudv1alpha1.AzureGovernment, cloudv1alpha1.AzureChina)
+	}
+	// A token goes with each request, and a secret with each request for one.
+	v.azureEndpoint(path.Child("endpoint"), in.Endpoint, true)
+	v.azureEndpoint(path.Child("authorityEndpoint"), in.AuthorityEndpoint, false)
+	if len(in.CABundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(in.CABundle) {
+		v.invalid(path.Child("caBundle"), fmt.Sprintf("%d bytes", len(in.CABundle)), "has no certificate")
+	}
 	if data, ok := v.secret(path.Child("secretRef"), in.SecretRef); ok {
 		if _, err := cloudv1alpha1.ParseAzureCredentials(data); err != nil {
 			v.secretProblem(path.Child("secretRef"), in.SecretRef, err)
 		}
+	}
+}
+
+// azureEndpoint takes https URLs, and http ones of this machine where they may be.
+func (v *validator) azureEndpoint(path *field.Path, text string, local bool) {
+	if text == "" {
+		return
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		v.invalid(path, "", "is not a URL such as https://management.azure.com") // there may be a password in it
+		return
+	}
+	a, err := netip.ParseAddr(u.Hostname())
+	isHere := strings.EqualFold(u.Hostname(), "localhost") || err == nil && a.IsLoopback()
+	if u.Scheme != "https" && !(local && isHere && u.Scheme == "http") {
+		v.invalid(path, text, "want https")
 	}
 }
 

@@ -26,6 +26,9 @@ func cloudWorld(t *testing.T) world {
 			"number":  []byte(`{"accessKeyId": 5}`),
 			"azure":   []byte(`{"subscriptionId":"a","clientId":"b","tenantId":"c","clientKey":"d"}`),
 			"blank":   []byte(`{"subscriptionId":" ","clientId":"b","tenantId":"c","clientKey":"d"}`),
+			"managed": []byte(`{"subscriptionId":"a","identity":"ManagedIdentity"}`),
+			"other":   []byte(`{"subscriptionId":"a","identity":"hush"}`),
+			"both":    []byte(`{"subscriptionId":"a","identity":"WorkloadIdentity","clientKey":"hush"}`),
 			"keyless": []byte(`{"subscriptionId":"a","clientId":"b","tenantId":"c"}`),
 		}},
 	}
@@ -66,6 +69,11 @@ func TestAccounts(t *testing.T) {
 		{`{azureConfig: {region: [], ` + secret("blank") + `}}`, "spec.azureConfig.region spec.azureConfig.secretRef"},
 		{`{azureConfig: {region: [westus2], ` + secret("keyless") + `}}`, "spec.azureConfig.secretRef"},
 		{`{azureConfig: {region: [westus2]}}`, "spec.azureConfig.secretRef"},
+		{`{azureConfig: {region: [westus2], cloud: AzureChina, endpoint: "http://127.0.0.1:1/", authorityEndpoint: "https://localhost:1/", ` + secret("managed") + `}}`, ""},
+		{`{azureConfig: {region: [westus2], cloud: Azure, endpoint: "http://example.com", authorityEndpoint: "http://127.0.0.1", caBundle: eA==, ` + secret("azure") + `}}`,
+			"spec.azureConfig.cloud spec.azureConfig.endpoint spec.azureConfig.authorityEndpoint spec.azureConfig.caBundle"},
+		{`{azureConfig: {region: [westus2], endpoint: "https://u:p@example.com", ` + secret("other") + `}}`, "spec.azureConfig.endpoint spec.azureConfig.secretRef"},
+		{`{azureConfig: {region: [westus2], ` + secret("both") + `}}`, "spec.azureConfig.secretRef"},
 	} {
 		a := read(t, "{apiVersion: crd.cloud.antrea.io/v1alpha1, kind: CloudProviderAccount, spec: "+tt.spec+"}")
 		for _, op := range []validate.Operation{validate.Create, validate.Update} {

@@ -176,10 +176,39 @@ type AzureConfig struct {
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`
 
-	// Region lists the regions to govern; at least one.
+	// Region lists the regions to govern, as "westus2" or "West US 2"; at least one.
 	// +optional
 	Region []string `json:"region,omitempty"`
+
+	// Cloud is the cloud that the subscription is in; empty means AzurePublic.
+	// +optional
+	Cloud AzureCloud `json:"cloud,omitempty"`
+
+	// Endpoint overrides the URL of Azure Resource Manager: https, or http on a
+	// loopback address.
+	// +optional
+	Endpoint string `json:"endpoint,omitempty"`
+
+	// AuthorityEndpoint overrides the URL of the authority that gives tokens: https.
+	// +optional
+	AuthorityEndpoint string `json:"authorityEndpoint,omitempty"`
+
+	// CABundle has certificates that both are trusted by besides the system's, as PEM.
+	// +optional
+	CABundle []byte `json:"caBundle,omitempty"`
 }
+
+// AzureCloud is one of Azure's clouds.
+//
+// +kubebuilder:validation:Enum=AzurePublic;AzureGovernment;AzureChina
+type AzureCloud string
+
+// Azure's clouds. Empty means AzurePublic.
+const (
+	AzurePublic     AzureCloud = "AzurePublic"
+	AzureGovernment AzureCloud = "AzureGovernment"
+	AzureChina      AzureCloud = "AzureChina"
+)
 
 // SecretReference names one key of a Secret. Its value is a JSON document:
 // [AWSCredentials] or [AzureCredentials].

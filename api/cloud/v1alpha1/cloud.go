@@ -1,6 +1,9 @@
 package v1alpha1
 
-import "errors"
+import (
+	"errors"
+	"strings"
+)
 
 // Cloud is what an account says whatever its provider is. What else a provider
 // needs is for those alone who make an account of it.
@@ -22,12 +25,22 @@ func (s *CloudProviderAccountSpec) Cloud() (Cloud, error) {
 		all = append(all, Cloud{"aws", c.SecretRef, c.Region, c.Endpoint})
 	}
 	if c := s.AzureConfig; c != nil {
-		all = append(all, Cloud{"azure", c.SecretRef, c.Region, ""})
+		all = append(all, Cloud{"azure", c.SecretRef, azureRegions(c.Region), c.Endpoint})
 	}
 	if len(all) != 1 {
 		return Cloud{}, errors.New("set exactly one of awsConfig and azureConfig")
 	}
 	return all[0], nil
+}
+
+// azureRegions returns names of regions as Azure's API has them: people write them with
+// blanks and capitals too.
+func azureRegions(names []string) []string {
+	var out []string
+	for _, name := range names {
+		out = append(out, strings.ToLower(strings.ReplaceAll(name, " ", "")))
+	}
+	return out
 }
 
 // SetRegions replaces the regions that the spec names.

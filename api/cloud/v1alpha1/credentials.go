@@ -20,14 +20,22 @@ type AWSCredentials struct {
 
 // AzureCredentials is the document in the Secret of an Azure subscription. The
 // first three are required, and one of the others; sessionToken, a federated
-// assertion, wins.
+// assertion, wins. With an identity, which the place where the controller runs gives
+// it, subscriptionId alone is required, and no secret goes with it.
 type AzureCredentials struct {
 	SubscriptionID string `json:"subscriptionId,omitempty"`
 	ClientID       string `json:"clientId,omitempty"`
 	TenantID       string `json:"tenantId,omitempty"`
 	ClientKey      string `json:"clientKey,omitempty"`
 	SessionToken   string `json:"sessionToken,omitempty"`
+	Identity       string `json:"identity,omitempty"` // WorkloadIdentity or ManagedIdentity
 }
+
+// The identities of AzureCredentials.
+const (
+	WorkloadIdentity = "WorkloadIdentity" // of the controller's service account
+	ManagedIdentity  = "ManagedIdentity"  // of the VM that it runs on
+)
 
 // MaxCredentials is the most bytes that a document of credentials may have. A
 // session token has some 2 KiB.
@@ -53,13 +61,23 @@ func ParseAzureCredentials(data []byte) (AzureCredentials, error) {
 	if err := parseDocument(data, &c); err != nil {
 		return AzureCredentials{}, err
 	}
-	for _, f := range []struct{ name, value string }{{"subscriptionId", c.SubscriptionID}, {"tenantId", c.TenantID}, {"clientId", c.ClientID}} {
+	required := []struct{ name, value string }{{"subscriptionId", c.SubscriptionID}, {"tenantId", c.TenantID}, {"clientId", c.ClientID}}
+	if c.Identity != "" {
+		required = required[:1]
+	}
+	for _, f := range required {
 		if strings.TrimSpace(f.value) == "" {
 			return AzureCredentials{}, fmt.Errorf("set %s", f.name)
 		}
 	}
-	if strings.TrimSpace(c.ClientKey) == "" && strings.TrimSpace(c.SessionToken) == "" {
-		return AzureCredentials{}, errors.New("set clientKey or sessionToken")
+	isSecret := strings.TrimSpace(c.ClientKey) != "" || strings.TrimSpace(c.SessionToken) != ""
+	switch {
+	case c.Identity == "" && !isSecret:
+		return AzureCredentials{}, errors.New("set clientKey, sessionToken or identity")
+	case c.Identity != "" && c.Identity != WorkloadIdentity && c.Identity != ManagedIdentity:
+		return AzureCredentials{}, fmt.Errorf("identity is neither %s nor %s", WorkloadIdentity, ManagedIdentity)
+	case c.Identity != "" && isSecret:
+		return AzureCredentials{}, errors.New("identity goes with neither clientKey nor sessionToken")
 	}
 	return c, nil
 }

@@ -39,7 +39,11 @@ func TestParseAzureCredentials(t *testing.T) {
 	for _, tt := range []struct{ in, err string }{
 		{`{"subscriptionId":"a","clientId":"b","tenantId":"c","clientKey":"d"}`, ""},
 		{`{"subscriptionId":"a","clientId":"b","tenantId":"c","sessionToken":"d"}`, ""},
-		{`{"subscriptionId":"a","clientId":"b","tenantId":"c"}`, "set clientKey or sessionToken"},
+		{`{"subscriptionId":"a","clientId":"b","tenantId":"c"}`, "set clientKey, sessionToken or identity"},
+		{`{"subscriptionId":"a","identity":"WorkloadIdentity"}`, ""},
+		{`{"identity":"ManagedIdentity"}`, "set subscriptionId"},
+		{`{"subscriptionId":"a","identity":"managed"}`, "identity is neither WorkloadIdentity nor ManagedIdentity"},
+		{`{"subscriptionId":"a","clientId":"b","tenantId":"c","clientKey":"d","identity":"ManagedIdentity"}`, "identity goes with neither clientKey nor sessionToken"},
 		{`{"subscriptionId":" ","clientId":"b","tenantId":"c","clientKey":"d"}`, "set subscriptionId"},
 		{`{"subscriptionId":"a","clientId":"b","clientKey":"d"}`, "set tenantId"},
 		{`[]`, "is not a JSON object"},
