@@ -26,6 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"isobar.dev/cloud/aws"
+	"isobar.dev/cloud/azure"
 	"isobar.dev/cmd/isobar/clouds"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/authority"
@@ -257,7 +258,7 @@ func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office,
 	if r.flags.certDir != "" {
 		certificates = authority.NewMounted(r.flags.certDir)
 	}
-	adapters := clouds.Options{Prefix: r.config.CloudResourcePrefix, Observe: told.Called, AWS: aws.Options{MayWrite: office.Check}}
+	adapters := clouds.Options{Prefix: r.config.CloudResourcePrefix, Observe: told.Called, AWS: aws.Options{MayWrite: office.Check}, Azure: azure.Options{MayWrite: office.Check}}
 	return replica.Options{
 		Clouds: func(cluster string) map[string]controller.Factory { return clouds.Factories(cluster, adapters) },
 		Controller: controller.Options{

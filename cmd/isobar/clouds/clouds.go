@@ -18,6 +18,7 @@ import (
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/cloud"
 	"isobar.dev/cloud/aws"
+	"isobar.dev/cloud/azure"
 	"isobar.dev/control/controller"
 )
 
@@ -25,7 +26,8 @@ import (
 type Options struct {
 	// AWS.Proxy, when it is nil, is what the environment says, but never for a loopback
 	// address or where machines are told of themselves.
-	AWS aws.Options
+	AWS   aws.Options
+	Azure azure.Options // its Proxy likewise
 	// Prefix begins the names of what is made in clouds; "isobar" when empty.
 	Prefix string
 	// Observe is told of each attempt of a call that is made for an account; both
@@ -35,7 +37,7 @@ type Options struct {
 
 // Factories are the adapters that the command has, by provider. What they make in a
 // cloud is marked with the cluster's ID and the account object's name: two account
-// objects may be of one AWS account, and must not take each other's groups for their own
+// objects may be of one account of a cloud, and must not take each other's groups for their own
 // while one hands a VPC over to the other.
 func Factories(cluster string, o Options) map[string]controller.Factory {
 	if o.AWS.Proxy == nil {
@@ -44,7 +46,14 @@ func Factories(cluster string, o Options) map[string]controller.Factory {
 	if o.AWS.Limits == nil {
 		o.AWS.Limits = &aws.Limits{}
 	}
+	if o.Azure.Proxy == nil {
+		o.Azure.Proxy = beyond(http.ProxyFromEnvironment)
+	}
+	if o.Azure.Limits == nil {
+		o.Azure.Limits = &azure.Limits{}
+	}
 	return map[string]controller.Factory{
+		"azure": azureFactory(cluster, o),
 		"aws": func(ctx context.Context, a *cloudv1alpha1.CloudProviderAccount, secret []byte) (cloud.Account, error) {
 			c := a.Spec.AWSConfig
 			if c == nil {
