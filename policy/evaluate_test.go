@@ -565,3 +565,24 @@ func TestEnds(t *testing.T) {
 		}
 	}
 }
+
+// Pods with addresses of a VPC are its workloads: a stranger of another VPC that has the same
+// address is not one of them, nor taken for one.
+func TestPodsInANetwork(t *testing.T) {
+	here, there := vm("here", "vpc-1", "10.0.0.1", policy.IsolateDirection), vm("there", "vpc-2", "10.0.0.2", policy.IsolateDirection)
+	stranger := vm("stranger", "vpc-2", "10.0.0.9", policy.IsolateNone)
+	in := func(network string) policy.Snapshot {
+		web := pod("shop", "web", "10.0.0.9", func(w *policy.Workload) { w.Network = network })
+		anyVM := policy.Set{Selections: []policy.Selection{{Kind: policy.KindExternal, Scope: policy.AllNamespaces}}}
+		anyPod := policy.Set{Selections: []policy.Selection{{Kind: policy.KindPod, Scope: policy.AllNamespaces}}}
+		return world(here, there, stranger, web, namespace("shop"), acnp("a", "platform", 1, anyVM, ingress(from(policy.Allow, anyPod))))
+	}
+	ask(t, []question{
+		{"its address, beside it", in("vpc-1"), "10.0.0.9", "ee/vms/here", policy.Flow{}, "Allow; ingress Allow by rule acnp/a[0]"},
+		{"its address, where the stranger has it", in("vpc-1"), "10.0.0.9", "ee/vms/there", policy.Flow{}, "Drop; ingress Drop by vm isolation"},
+		{
+			"it is not told where it is", in(""), "10.0.0.9", "ee/vms/here", policy.Flow{},
+			"address 10.0.0.9: ee/vms/stranger and pod/shop/web both have it, in different networks; name the one that is meant",
+		},
+	})
+}

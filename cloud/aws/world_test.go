@@ -3,7 +3,9 @@ package aws_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"isobar.dev/cloud/aws"
@@ -36,11 +38,12 @@ type vpc struct {
 	members  []*policy.Workload
 }
 
-// lowered lowers a world for every VPC, under quotas that are drawn.
-func lowered(rnd *rand.Rand, s policy.Snapshot) map[string]*vpc {
+// lowered lowers a world for every VPC, under quotas that are drawn; prefixes are
+// those of every VPC.
+func lowered(rnd *rand.Rand, s policy.Snapshot, prefixes ...netip.Prefix) map[string]*vpc {
 	out := map[string]*vpc{}
 	for _, rs := range compile.Rulesets(s) {
-		p := aws.Place{ManyPeers: 1 + rnd.IntN(4), ManyPrefixes: 1 + rnd.IntN(3), Own: map[string]int{}}
+		p := aws.Place{Prefixes: prefixes, ManyPeers: 1 + rnd.IntN(4), ManyPrefixes: 1 + rnd.IntN(3), Own: map[string]int{}}
 		if rnd.IntN(4) == 0 {
 			p.Quotas = aws.Quotas{RulesPerGroup: 1 + rnd.IntN(12), GroupsPerNIC: 1 + rnd.IntN(5), GroupsPerRegion: 2 + rnd.IntN(6), PrefixLists: 1 + rnd.IntN(5), EntriesPerList: 8 + rnd.IntN(8)}
 		}
@@ -93,6 +96,83 @@ func TestLowerIsEvaluate(t *testing.T) {
 	t.Logf("%d decisions exact, %d stricter by a Refusal, %d membership groups, %d lists", exact, stricter, memberships, lists)
 	if ran >= 100 && (exact < ran*10 || stricter*5 > exact || memberships < ran/10 || lists < ran/10) {
 		t.Error("the worlds are not telling")
+	}
+}
+
+// podsInVPC adds Pods with addresses of a VPC, which have the labels of VMs, and has every
+// rule that names VMs as peers name Pods by the same labels.
+func podsInVPC(s policy.Snapshot, vpc string) policy.Snapshot {
+	n := byte(0)
+	for id, w := range s.Workloads.All() {
+		if w.Kind != policy.KindExternal || n == 255 {
+			continue
+		}
+		n++
+		pod := &policy.Workload{
+			ID: policy.WorkloadID(policy.KindPod, w.Namespace, "of-"+w.Name), Kind: policy.KindPod, Namespace: w.Namespace, Name: "of-" + w.Name, Node: "node", Target: "node/node",
+			Labels: w.Labels, Ports: w.Ports, Network: vpc, Addrs: []netip.Addr{netip.AddrFrom4([4]byte{172, 16, 100, n}), netip.AddrFrom16([16]byte{0: 0xfd, 1: 1, 14: 100, 15: n})},
+		}
+		if pod.ID != id {
+			s.Workloads = s.Workloads.Put(pod.ID, pod)
+		}
+	}
+	for id, p := range s.Policies.All() {
+		c := *p
+		c.Ingress, c.Egress = naming(policy.KindPod, p.Ingress), naming(policy.KindPod, p.Egress)
+		s.Policies = s.Policies.Put(id, &c)
+	}
+	return s
+}
+
+// naming returns rules that name workloads of a kind where they name VMs.
+func naming(kind policy.Kind, rules []policy.Rule) []policy.Rule {
+	rules = slices.Clone(rules)
+	for i := range rules {
+		all := slices.Clone(rules[i].Peers.Set.Selections)
+		for _, sel := range rules[i].Peers.Set.Selections {
+			if sel.Kind == policy.KindExternal {
+				sel.Kind = kind
+				all = append(all, sel)
+			}
+		}
+		rules[i].Peers.Set.Selections = all
+	}
+	return rules
+}
+
+// Pods with addresses of a VPC, as on EKS, are workloads of that VPC: the groups
+// there say exactly what Evaluate says of them.
+func TestLowerIsEvaluateOfPodsInAVPC(t *testing.T) {
+	var ran, exact, stricter, unreachable, written int
+	pods := netip.MustParsePrefix("172.16.100.0/24")
+	for seed := range policytest.Seeds(t, 100) {
+		ran++
+		rnd := policytest.Rand(seed)
+		s := podsInVPC(distinct(policytest.VMWorld(rnd, 4+rnd.IntN(12))), "vpc-1")
+		vpcs := lowered(rnd, s, netip.MustParsePrefix("172.16.0.0/16"), netip.MustParsePrefix("fd01::/16"))
+		for target, v := range vpcs {
+			for _, o := range v.objects {
+				if o.Group != nil && slices.ContainsFunc(slices.Concat(o.Group.Ingress, o.Group.Egress), func(r aws.Rule) bool { return r.Prefix.IsValid() && pods.Contains(r.Prefix.Addr()) }) {
+					written++
+				}
+			}
+			for _, r := range v.refusals {
+				if r.Reason == policy.RefusedPeers && strings.HasSuffix(target, "/vpc-1") && strings.Contains(r.Message, "172.16.100.") {
+					unreachable++
+				}
+			}
+		}
+		for _, f := range policytest.Flows(rnd, s, 60) {
+			e, n, err := compare(s, vpcs, f)
+			if err != nil {
+				t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
+			}
+			exact, stricter = exact+e, stricter+n
+		}
+	}
+	t.Logf("%d decisions exact, %d stricter by a Refusal, %d groups with addresses of Pods", exact, stricter, written)
+	if unreachable > 0 || ran >= 50 && (exact < ran*10 || written < ran/4) {
+		t.Errorf("%d refusals of Pods in their own VPC, %d decisions exact, %d groups with addresses of Pods", unreachable, exact, written)
 	}
 }
 

@@ -36,6 +36,8 @@ cloudResourcePrefix: nephe
 cloudSyncInterval: 61
 cloudSecurityGroupVisibility: true
 leavePolicyStatus: true
+podNetwork: vpc-1
+nodeNetwork: vpc-2
 services: {api: a, webhook: w}
 namespaces: [shop]
 logLevel: debug
@@ -55,6 +57,7 @@ logFormat: text
 	}
 	want := config{
 		CloudResourcePrefix: "nephe", CloudSyncInterval: 61, CloudSecurityGroupVisibility: true, LeavePolicyStatus: true,
+		PodNetwork: "vpc-1", NodeNetwork: "vpc-2",
 		Service: service{"a", 443}, WebhookService: service{"w", 443}, Namespaces: []string{"shop"}, LogLevel: "debug", LogFormat: "text",
 	}
 	if diff := cmp.Diff(want, c); diff != "" {

@@ -22,6 +22,11 @@ type config struct {
 	// LeavePolicyStatus: an antrea-controller writes the statuses of its policies.
 	LeavePolicyStatus bool `json:"leavePolicyStatus"`
 
+	// PodNetwork and NodeNetwork are the IDs of the VPCs whose addresses the cluster's
+	// Pods and Nodes have; empty means that they have others.
+	PodNetwork  string `json:"podNetwork"`
+	NodeNetwork string `json:"nodeNetwork"`
+
 	Service        service  `json:"service"`
 	WebhookService service  `json:"webhookService"`
 	Namespaces     []string `json:"namespaces"`
@@ -42,7 +47,10 @@ const (
 	maxConfig           = 1 << 20 // bytes, of the file
 )
 
-var resourcePrefixRE = regexp.MustCompile(`^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$`)
+var (
+	resourcePrefixRE = regexp.MustCompile(`^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$`)
+	networkRE        = regexp.MustCompile(`^vpc-[a-z0-9]{1,60}$`)
+)
 
 // readConfig reads the file of that name; no name has the defaults.
 func readConfig(name string) (config, error) {
@@ -89,6 +97,11 @@ func parseConfig(text []byte) (config, error) {
 	for _, p := range []int32{c.Service.Port, c.WebhookService.Port} {
 		if p < 1 || p > 65535 {
 			return config{}, fmt.Errorf("port %d: want 1 to 65535", p)
+		}
+	}
+	for key, id := range map[string]string{"podNetwork": c.PodNetwork, "nodeNetwork": c.NodeNetwork} {
+		if id != "" && !networkRE.MatchString(id) {
+			return config{}, fmt.Errorf("%s %q: want the ID of a VPC, as vpc-0a100000000000001", key, id)
 		}
 	}
 	_, err := c.level(slog.LevelInfo)

@@ -21,6 +21,10 @@ func TestConfig(t *testing.T) {
 		{"logLevel: loud", "logLevel"},
 		{"logFormat: xml", "logFormat"},
 		{"service: {port: 70000}", "port 70000"},
+		{"podNetwork: vpc-0a100000000000001\nnodeNetwork: vpc-1", ""},
+		{"podNetwork: VPC-1", "podNetwork"},
+		{"nodeNetwork: subnet-1", "nodeNetwork"},
+		{"podNetwork: vpc-1/../x", "podNetwork"},
 		{"[]", "unmarshal"},
 	} {
 		_, err := parseConfig([]byte(tt.text))

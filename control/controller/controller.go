@@ -52,6 +52,9 @@ type Options struct {
 	// apply wherever they are; the status of one that is elsewhere is written only
 	// while it concerns these accounts.
 	Namespaces []string
+	// Networks are those of the cluster's own workloads where they have addresses of a
+	// cloud's network.
+	Networks kube.Networks
 	// Office says when the Controller may write; nil means always. Meanwhile it
 	// reads and compares all the same, so that what it shows is true and it can
 	// take over at once.
@@ -136,7 +139,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if c.core, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("client of events: %w", err)
 	}
-	if c.source, err = kube.New(config, kube.Options{}); err != nil {
+	if c.source, err = kube.New(config, kube.Options{Networks: c.o.Networks}); err != nil {
 		return nil, err
 	}
 	c.world.init(engine{compile.NewEngine()}, func(i *imported) map[string]string {
@@ -144,7 +147,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		return e.userTags()
 	})
 	c.runtime = newRuntime(c)
-	if c.preview, err = newPreviewer(); err != nil {
+	if c.preview, err = newPreviewer(c.o.Networks); err != nil {
 		return nil, err
 	}
 	c.accountQueue = newQueue("accounts", c.reconcileAccount)

@@ -142,8 +142,8 @@ type previewer struct {
 	engine *compile.Engine
 }
 
-func newPreviewer() (previewer, error) {
-	layer, err := kube.NewLayer()
+func newPreviewer(n kube.Networks) (previewer, error) {
+	layer, err := kube.NewLayer(n)
 	return previewer{layer: layer, turn: make(chan struct{}, 1)}, err
 }
 
@@ -177,7 +177,7 @@ func previewed(have, from *policy.Workload, vm *imported) *policy.Workload {
 	switch {
 	case vm != nil && vm.agented:
 		return have
-	case vm == nil && have != nil && from != nil && have.Network != "" && have.Target == from.Target:
+	case vm == nil && have != nil && from != nil && have.Kind == policy.KindExternal && have.Network != "" && have.Target == from.Target:
 		w := *from
 		w.Network, w.Addrs, w.Interfaces = have.Network, have.Addrs, have.Interfaces
 		return &w

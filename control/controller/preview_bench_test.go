@@ -28,7 +28,7 @@ func estateOf(vms, vpcs, roles, policies int) *moment {
 		m.Workloads = m.Workloads.Put(w.ID, w)
 	}
 	m.source = m.Workloads
-	p, err := newPreviewer()
+	p, err := newPreviewer(kube.Networks{})
 	if err != nil {
 		panic(err)
 	}
@@ -49,7 +49,7 @@ func policyWrite(name string, role, port int) kube.Write {
 // A preview of one policy among many, and what is kept for the next.
 func BenchmarkPreview(b *testing.B) {
 	m := estateOf(10_000, 20, 100, 1_000)
-	p, err := newPreviewer()
+	p, err := newPreviewer(kube.Networks{})
 	if err != nil {
 		b.Fatal(err)
 	}

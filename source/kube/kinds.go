@@ -48,7 +48,7 @@ var (
 )
 
 // kinds returns all kinds that a Source reads, built-in ones first.
-func kinds() []*kind {
+func kinds(n Networks) []*kind {
 	core := func(resource string) schema.GroupVersionResource {
 		return corev1.SchemeGroupVersion.WithResource(resource)
 	}
@@ -61,12 +61,15 @@ func kinds() []*kind {
 		{
 			name: "Pod", gvr: core("pods"),
 			table: workloads, prefix: "pod/", key: workload(policy.KindPod),
-			convert: builtIn(func(p *corev1.Pod) (any, []convert.Problem) { return two(convert.Pod(p)) }),
+			convert: builtIn(func(p *corev1.Pod) (any, []convert.Problem) {
+				w, problems := convert.Pod(p)
+				return n.place(w), problems
+			}),
 		},
 		{
 			name: "Node", gvr: core("nodes"),
 			table: workloads, prefix: "node/", key: workload(policy.KindNode),
-			convert: builtIn(func(n *corev1.Node) (any, []convert.Problem) { return convert.Node(n), nil }),
+			convert: builtIn(func(o *corev1.Node) (any, []convert.Problem) { return n.place(convert.Node(o)), nil }),
 		},
 		{
 			name: "Service", gvr: core("services"),

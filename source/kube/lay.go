@@ -30,9 +30,9 @@ type Layer struct {
 // ofCluster are the kinds whose objects belong to no namespace.
 var ofCluster = []string{"Namespace", "Node", "Tier", "ClusterGroup", "ClusterNetworkPolicy", "AdminNetworkPolicy", "BaselineAdminNetworkPolicy"}
 
-// NewLayer returns a Layer.
-func NewLayer() (*Layer, error) {
-	all := kinds()
+// NewLayer returns a Layer for the Snapshots of a Source with such Networks.
+func NewLayer(n Networks) (*Layer, error) {
+	all := kinds(n)
 	scheme, err := newScheme(all)
 	if err != nil {
 		return nil, err

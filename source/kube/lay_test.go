@@ -16,7 +16,7 @@ const (
 )
 
 func TestLay(t *testing.T) {
-	l, err := NewLayer()
+	l, err := NewLayer(Networks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestLay(t *testing.T) {
 // What comes over the network is taken or told, and what the world was stays as
 // it is.
 func FuzzLay(f *testing.F) {
-	l, err := NewLayer()
+	l, err := NewLayer(Networks{})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func decodePod(t testing.TB, wire []byte) *corev1.Pod {
 }
 
 func kindNamed(t testing.TB, name string) *kind {
-	for _, k := range kinds() {
+	for _, k := range kinds(Networks{}) {
 		if k.name == name {
 			return k
 		}

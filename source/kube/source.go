@@ -18,6 +18,25 @@ type Options struct {
 	// PageSize is how many objects are read at once where the API server cannot
 	// stream them; 0 means 500.
 	PageSize int64
+	Networks Networks
+}
+
+// Networks say in which networks of a cloud the cluster's own workloads have their
+// addresses, as [policy.Workload] has them; empty is a network of the cluster's own.
+type Networks struct {
+	// Pods is that of Pods with an address of their own.
+	Pods string
+	// Nodes is that of Nodes, and of Pods on their Node's network.
+	Nodes string
+}
+
+// place returns a Pod or a Node with its network.
+func (n Networks) place(w *policy.Workload) *policy.Workload {
+	w.Network = n.Pods
+	if w.Kind == policy.KindNode || w.HostNetwork {
+		w.Network = n.Nodes
+	}
+	return w
 }
 
 // Source feeds the world of one API server into Snapshots. Its methods may be
@@ -57,7 +76,7 @@ func New(config *rest.Config, o Options) (*Source, error) {
 		o.PageSize = 500
 	}
 	s := &Source{options: o, store: newStore(), intern: newInterner(), synced: make(chan struct{})}
-	all := kinds()
+	all := kinds(o.Networks)
 	scheme, err := newScheme(all)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,8 @@ cloudResourcePrefix: {{ .Values.cloudResourcePrefix | quote }}
 cloudSyncInterval: {{ .Values.cloudSyncInterval }}
 cloudSecurityGroupVisibility: {{ .Values.cloudSecurityGroupVisibility }}
 leavePolicyStatus: {{ .Values.leavePolicyStatus }}
+podNetwork: {{ .Values.podNetwork | quote }}
+nodeNetwork: {{ .Values.nodeNetwork | quote }}
 namespaces: {{ toJson .Values.namespaces }}
 service:
   name: {{ .Values.services.api }}
