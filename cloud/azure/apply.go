@@ -159,12 +159,26 @@ func (a *applier) rewrite(ctx context.Context, c plan.Change[Object]) error {
 		if tag(x.Tags, tagCluster) != a.cluster() {
 			return false, errors.New("it is no longer marked as ours")
 		}
+		write, err := settle(x.Properties.ProvisioningState)
+		if err != nil {
+			return false, err
+		}
+		if !write && a.has(&x, c.Want.NSG) { // what was under way when we read it is done
+			return false, nil
+		}
 		return a.setRules(doc, c.Want.NSG)
 	})
 	if err != nil {
 		return fmt.Errorf("write the rules of NSG %s: %w", id.name(), err)
 	}
 	return a.learned(c.Key, id, now, c.Want.NSG)
+}
+
+// has says whether an NSG is as it is wanted.
+func (a *applier) has(x *nsg, want *NSG) bool {
+	g := &ground{nsgs: map[string]*nsgFacts{}, keys: map[string]string{}}
+	key := a.learn(g, x)
+	return key == NSGKey(want.Class) && (Object{NSG: g.nsgs[key].now}).Equal(Object{NSG: want})
 }
 
 // setRules puts rules into the document of an NSG in the place of ours. Those of others
@@ -251,23 +265,4 @@ func (d *Driver) ruleDocument(r Rule, dir policy.Direction, priority int) map[st
 	put(peer+"AddressPrefix", peer+"AddressPrefixes", prefixes)
 	put("destinationPortRange", "destinationPortRanges", ranges)
 	return map[string]any{"name": r.Name, "properties": p}
-}
-
-// remove deletes an NSG that no interface carries.
-func (a *applier) remove(ctx context.Context, c plan.Change[Object]) error {
-	id := a.nsgOf(c.Key)
-	for _, key := range slices.Sorted(maps.Keys(a.ground.nics)) {
-		if a.ground.nics[key].nsg == c.Key {
-			return fmt.Errorf("delete NSG %s: %s still has it", id.name(), key)
-		}
-	}
-	if err := a.region.delete(ctx, id, ""); err != nil {
-		return fmt.Errorf("delete NSG %s: %w", id.name(), err)
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.ground.nsgs, c.Key)
-	delete(a.ground.keys, id.key())
-	delete(a.ground.exists, id.key())
-	return nil
 }

@@ -27,6 +27,9 @@ func NICKey(id string) string { return "nic/" + strings.ToLower(id) }
 type NSG struct {
 	Class           string // what it stands for; part of its name, and unique in the VNet
 	Ingress, Egress []Rule // in the order in which they are evaluated
+	// Unsettled: Azure has not done what was asked for last, or could not. Never so in
+	// what is wanted.
+	Unsettled bool
 }
 
 // Rule is a security rule with one peer: what it says about traffic of its direction
@@ -57,7 +60,8 @@ func (p Ports) String() string {
 type NIC struct {
 	NSG string // key of ours; empty when it has another or none
 	// Kept: what it had before is remembered, to be attached again.
-	Kept bool
+	Kept      bool
+	Unsettled bool // as that of an NSG
 }
 
 // Equal says whether both are the same.
@@ -113,7 +117,7 @@ func addresses(rules []Rule) int {
 func (o Object) Equal(p Object) bool {
 	switch {
 	case o.NSG != nil && p.NSG != nil:
-		return o.NSG.Class == p.NSG.Class && slices.EqualFunc(o.NSG.Ingress, p.NSG.Ingress, Rule.Equal) && slices.EqualFunc(o.NSG.Egress, p.NSG.Egress, Rule.Equal)
+		return o.NSG.Class == p.NSG.Class && o.NSG.Unsettled == p.NSG.Unsettled && slices.EqualFunc(o.NSG.Ingress, p.NSG.Ingress, Rule.Equal) && slices.EqualFunc(o.NSG.Egress, p.NSG.Egress, Rule.Equal)
 	case o.NIC != nil && p.NIC != nil:
 		return *o.NIC == *p.NIC
 	}

@@ -112,6 +112,9 @@ func (a *applier) move(ctx context.Context, m *mover) error {
 		}
 		return a.attach(doc, id)
 	})
+	if err == nil && m.to == "" {
+		_, err = a.edit(ctx, m.id, a.forget)
+	}
 	// An interface that has gone needs no policy: its VM has gone with it.
 	if err != nil && resultOf(err) != ResultGone {
 		return fmt.Errorf("set the NSG of interface %s: %w", m.id.name(), err)

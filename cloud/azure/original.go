@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -38,16 +39,12 @@ func (d *Driver) originalID(value string) string {
 // is written down already is kept: a tag of ours with an NSG of ours, or with none, says
 // what there was before. An NSG of others that has come since takes its place.
 func (d *Driver) attach(doc document, id resourceID) (bool, error) {
-	var n nic
-	if err := doc.into(&n); err != nil {
+	n, write, err := d.held(doc)
+	if err != nil {
 		return false, err
 	}
 	owner, isKept := tag(n.Tags, tagCluster), isTagged(n.Tags, tagOriginal)
-	if owner != "" && owner != d.cluster() {
-		return false, fmt.Errorf("the cluster %q enforces on it", owner)
-	}
 	has := n.Properties.NSG.idOf()
-	write := false
 	if isOurs := has != "" && d.isOurs(has); !isKept || owner == "" || has != "" && !isOurs {
 		if isOurs { // what it had before is not known
 			has = ""
@@ -70,23 +67,49 @@ func (d *Driver) attach(doc document, id resourceID) (bool, error) {
 }
 
 // detach gives an interface back what it had. An NSG of others that it has by now stays.
+// What remembers goes later, with forget: while it is not certain that Azure has done
+// this, somebody has to know of it.
 func (d *Driver) detach(doc document) (bool, error) {
-	var n nic
-	if err := doc.into(&n); err != nil {
+	n, write, err := d.held(doc)
+	if err != nil {
 		return false, err
 	}
-	if owner := tag(n.Tags, tagCluster); owner != "" && owner != d.cluster() {
-		return false, fmt.Errorf("the cluster %q enforces on it", owner)
-	}
 	has := n.Properties.NSG.idOf()
-	if has == "" || d.isOurs(has) {
-		if err := setNSG(doc, d.originalID(tag(n.Tags, tagOriginal))); err != nil {
-			return false, err
-		}
+	if has != "" && !d.isOurs(has) {
+		return write, nil
+	}
+	own := d.originalID(tag(n.Tags, tagOriginal))
+	if strings.EqualFold(has, own) {
+		return write, nil
+	}
+	return true, setNSG(doc, own)
+}
+
+// forget takes our tags from an interface that has what it had.
+func (d *Driver) forget(doc document) (bool, error) {
+	n, _, err := d.held(doc)
+	if err != nil {
+		return false, err
+	}
+	if has := n.Properties.NSG.idOf(); has != "" && d.isOurs(has) {
+		return false, errors.New("it has an NSG of ours again")
 	}
 	dropTag(doc, tagCluster)
 	dropTag(doc, tagOriginal)
-	return true, nil
+	return isTagged(n.Tags, tagCluster) || isTagged(n.Tags, tagOriginal), nil
+}
+
+// held reads an interface that nobody else enforces on, and says whether it must be
+// written even if it is right.
+func (d *Driver) held(doc document) (n nic, write bool, err error) {
+	if err := doc.into(&n); err != nil {
+		return n, false, err
+	}
+	if owner := tag(n.Tags, tagCluster); owner != "" && owner != d.cluster() {
+		return n, false, fmt.Errorf("the cluster %q enforces on it", owner)
+	}
+	write, err = settle(n.Properties.ProvisioningState)
+	return n, write, err
 }
 
 // isOurs says whether the NSG of that ID is one of ours.

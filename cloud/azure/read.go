@@ -111,7 +111,7 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 		if !ours {
 			continue
 		}
-		out[key] = Object{NIC: &NIC{NSG: f.nsg, Kept: f.kept && f.owner == d.cluster()}}
+		out[key] = Object{NIC: &NIC{NSG: f.nsg, Kept: f.kept && f.owner == d.cluster(), Unsettled: !isSettled(n.Properties.ProvisioningState)}}
 		if !f.kept {
 			g.notes = append(g.notes, plan.Note{Key: key, Text: "it is not known what NSG it had before ours: when ours leaves it gets none"})
 		}
@@ -165,7 +165,7 @@ func (d *Driver) learn(g *ground, x *nsg) string {
 		class += "~" + hash(x.key())
 		key = NSGKey(class)
 	}
-	f := &nsgFacts{id: x.id, now: &NSG{Class: class}, foreign: map[policy.Direction]int{}}
+	f := &nsgFacts{id: x.id, now: &NSG{Class: class, Unsettled: !isSettled(x.Properties.ProvisioningState)}, foreign: map[policy.Direction]int{}}
 	rules := slices.Clone(x.Properties.Rules)
 	slices.SortStableFunc(rules, func(a, b securityRule) int { return int(a.Properties.Priority - b.Properties.Priority) })
 	for i := range rules {
@@ -187,6 +187,20 @@ func (d *Driver) learn(g *ground, x *nsg) string {
 	}
 	g.nsgs[key], g.keys[x.key()] = f, key
 	return key
+}
+
+// isSettled says whether a resource is as its document says. What Azure tells no state
+// of is.
+func isSettled(state string) bool { return state == "" || strings.EqualFold(state, "Succeeded") }
+
+// settle says whether a resource that is to change has to be written even where its
+// document is right: what Azure could not do has to be asked for again. While it is
+// still at it nothing can be written.
+func settle(state string) (write bool, err error) {
+	if isSettled(state) || strings.EqualFold(state, "Failed") {
+		return !isSettled(state), nil
+	}
+	return false, fmt.Errorf("%w: it is %s", plan.ErrPending, strings.ToLower(state))
 }
 
 // tag returns the value of a tag, whose name Azure takes in any case.

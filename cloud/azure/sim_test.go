@@ -362,13 +362,14 @@ func text(e sim.Estate, is func(sim.Document) bool) []string {
 	return out
 }
 
-// plain returns v without ETags, and without tags where there are none.
+// plain returns v without ETags and what follows from others, and without tags where
+// there are none.
 func plain(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := map[string]any{}
 		for key, x := range v {
-			if tags, ok := x.(map[string]any); key != "etag" && !(key == "tags" && ok && len(tags) == 0) {
+			if tags, ok := x.(map[string]any); key != "etag" && key != "networkInterfaces" && key != "defaultSecurityRules" && !(key == "tags" && ok && len(tags) == 0) {
 				out[key] = plain(x)
 			}
 		}
