@@ -13,7 +13,8 @@ import (
 )
 
 // Account is one account (or subscription) of a cloud. Its methods may be
-// called from several goroutines.
+// called from several goroutines. Their errors, and those of Enforcers, have a Cause
+// where the cloud has told one.
 type Account interface {
 	// Regions returns the regions of the account, sorted.
 	Regions() []string

@@ -8,6 +8,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+
+	"isobar.dev/cloud"
 )
 
 // Attempt is one attempt of a call of EC2, RDS or Elastic Load Balancing: no two of
@@ -23,12 +25,12 @@ type Result string
 // The results.
 const (
 	ResultOK        Result = "ok"
-	ResultThrottled Result = "throttled" // asked too often
-	ResultDenied    Result = "denied"    // the credentials are wrong, or lack a right
-	ResultQuota     Result = "quota"     // a quota is used up
-	ResultRefused   Result = "refused"   // other errors in what was asked
-	ResultServer    Result = "server"    // AWS's own error
-	ResultCanceled  Result = "canceled"  // given up by us
+	ResultThrottled Result = Result(cloud.Throttled) // asked too often
+	ResultDenied    Result = Result(cloud.Denied)    // the credentials are wrong, or lack a right
+	ResultQuota     Result = Result(cloud.NoQuota)   // a quota is used up
+	ResultRefused   Result = "refused"               // other errors in what was asked
+	ResultServer    Result = "server"                // AWS's own error
+	ResultCanceled  Result = "canceled"              // given up by us
 	ResultNoAnswer  Result = "no_answer"
 )
 
@@ -61,6 +63,20 @@ func resultOf(err error) Result {
 		return ResultCanceled
 	}
 	return ResultNoAnswer
+}
+
+// caused is an error of a call.
+type caused struct{ error }
+
+func (c caused) Unwrap() error { return c.error }
+
+// Cause is what control goes by.
+func (c caused) Cause() cloud.Cause {
+	switch r := resultOf(c.error); r {
+	case ResultThrottled, ResultDenied, ResultQuota:
+		return cloud.Cause(r)
+	}
+	return ""
 }
 
 // deniedCodes are those of the three services for who asks. RDS and Elastic Load

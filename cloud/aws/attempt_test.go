@@ -18,6 +18,8 @@ import (
 	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	"github.com/aws/aws-sdk-go-v2/service/rds"
 	rdstypes "github.com/aws/aws-sdk-go-v2/service/rds/types"
+
+	"isobar.dev/cloud"
 )
 
 // wireCall is a call of one of the services.
@@ -186,6 +188,10 @@ func TestAttemptsAreObserved(t *testing.T) {
 			cancel()
 			if (err == nil) != (tt.want == ResultOK) {
 				t.Errorf("%s with %q: %v", c.api, tt.wire.code, err)
+			}
+			causes := map[Result]cloud.Cause{ResultThrottled: cloud.Throttled, ResultDenied: cloud.Denied, ResultQuota: cloud.NoQuota}
+			if got := cloud.CauseOf(fmt.Errorf("x: %w", err)); got != causes[tt.want] {
+				t.Errorf("%s with %q: the cause is %q", c.api, tt.wire.code, got)
 			}
 			if made := len(tt.wire.seen()); len(got) != made || made == 0 {
 				t.Errorf("%s with %q: %d attempts are told, %d were made", c.api, tt.wire.code, len(got), made)

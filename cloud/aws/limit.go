@@ -110,8 +110,18 @@ func (l *limiter) wait(ctx context.Context, api string) error {
 }
 
 // register adds the limiter to the SDK's calls, inside its retries: each attempt
-// takes a token.
+// takes a token. Around all, errors get their Cause.
 func (l *limiter) register(stack *middleware.Stack) error {
+	if err := stack.Initialize.Add(middleware.InitializeMiddlewareFunc("Cause",
+		func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+			out, meta, err := next.HandleInitialize(ctx, in)
+			if err != nil {
+				err = caused{err}
+			}
+			return out, meta, err
+		}), middleware.Before); err != nil {
+		return err
+	}
 	return stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc("TokenBucket",
 		func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 			api := middleware.GetOperationName(ctx)

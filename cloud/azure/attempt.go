@@ -11,6 +11,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+
+	"isobar.dev/cloud"
 )
 
 // Attempt is one attempt of a call of Azure.
@@ -26,16 +28,16 @@ type Result string
 // The results.
 const (
 	ResultOK        Result = "ok"
-	ResultThrottled Result = "throttled" // asked too often
-	ResultDenied    Result = "denied"    // the credentials are wrong, or lack a right, or a lock forbids it
-	ResultQuota     Result = "quota"     // a quota is used up
-	ResultConflict  Result = "conflict"  // somebody else writes, or has written since we read
-	ResultInUse     Result = "in_use"    // something still needs what was to be deleted
-	ResultGone      Result = "gone"      // it is not there
-	ResultRefused   Result = "refused"   // other errors in what was asked
-	ResultServer    Result = "server"    // Azure's own error
-	ResultCanceled  Result = "canceled"  // given up by us
-	ResultNoAnswer  Result = "no_answer" // or none that can be read
+	ResultThrottled Result = Result(cloud.Throttled) // asked too often
+	ResultDenied    Result = Result(cloud.Denied)    // the credentials are wrong, or lack a right, or a lock forbids it
+	ResultQuota     Result = Result(cloud.NoQuota)   // a quota is used up
+	ResultConflict  Result = "conflict"              // somebody else writes, or has written since we read
+	ResultInUse     Result = "in_use"                // something still needs what was to be deleted
+	ResultGone      Result = "gone"                  // it is not there
+	ResultRefused   Result = "refused"               // other errors in what was asked
+	ResultServer    Result = "server"                // Azure's own error
+	ResultCanceled  Result = "canceled"              // given up by us
+	ResultNoAnswer  Result = "no_answer"             // or none that can be read
 )
 
 // armError is what Azure answered in place of what was asked for, on one line.
@@ -53,6 +55,15 @@ func (e *armError) Error() string {
 		text += ": " + e.message
 	}
 	return text
+}
+
+// Cause is what control goes by.
+func (e *armError) Cause() cloud.Cause {
+	switch r := e.result(); r {
+	case ResultThrottled, ResultDenied, ResultQuota:
+		return cloud.Cause(r)
+	}
+	return ""
 }
 
 // maxMessage bounds what we repeat of a message of Azure, in bytes.

@@ -482,18 +482,18 @@ func TestTargetLoopGivesUp(t *testing.T) {
 }
 
 // coded is an error of a cloud.
-type coded string
+type coded cloud.Cause
 
-func (c coded) Error() string     { return string(c) }
-func (c coded) ErrorCode() string { return string(c) }
+func (c coded) Error() string      { return "code " + string(c) }
+func (c coded) Cause() cloud.Cause { return cloud.Cause(c) }
 
 func TestTargetLoopBacksOff(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
 		news int // how many of 10 changes, one each 100 ms, are tried in that second
 	}{
-		{coded("InternalError"), 1},
-		{fmt.Errorf("sync: %w", errors.Join(errors.New("x"), coded("RequestLimitExceeded"))), 0},
+		{coded(""), 1},
+		{fmt.Errorf("sync: %w", errors.Join(errors.New("x"), coded(cloud.Throttled))), 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &stub{}

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"isobar.dev/cloud"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 )
@@ -133,7 +134,7 @@ func (o outcome) policiesOf(r policy.Refusal) []string {
 func (o outcome) refusedByCloud() []string {
 	var out []string
 	for _, f := range o.report.Failed {
-		if !exceedsQuota(f.Err) {
+		if cloud.CauseOf(f.Err) != cloud.NoQuota {
 			continue
 		}
 		policies := map[string]bool{}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"isobar.dev/cloud"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 )
@@ -28,8 +29,8 @@ func TestQuotasCondition(t *testing.T) {
 	change := []plan.ChangeText{{Key: "group/e"}}
 	other := plan.Report{Usage: usage(20), Refusals: []policy.Refusal{{Policy: "p", Reason: policy.RefusedReject}}}
 	unplaced := plan.Report{Usage: usage(20), Refusals: []policy.Refusal{{Workloads: []string{"a"}, Reason: policy.RefusedQuota, Message: "no group is left", Need: 4, Limit: 3}}}
-	full := func(code coded) plan.Report {
-		return plan.Report{Usage: usage(20), Changes: change, Failed: []plan.Failure{{Key: "group/e", Err: fmt.Errorf("write: %w", code), Workloads: plan.Workloads{IDs: []string{"b"}}}}}
+	full := func(code cloud.Cause) plan.Report {
+		return plan.Report{Usage: usage(20), Changes: change, Failed: []plan.Failure{{Key: "group/e", Err: fmt.Errorf("write: %w", coded(code)), Workloads: plan.Workloads{IDs: []string{"b"}}}}}
 	}
 	type try struct {
 		report plan.Report
@@ -54,8 +55,8 @@ func TestQuotasCondition(t *testing.T) {
 		{"it is no more", []try{{refused("p"), nil}, {fits, nil}}, []try{{fits, nil}}, "True Ample there is room under all quotas"},
 		{"what cannot be written is too much all the same", []try{{fits, nil}, {plan.Report{Changes: change, Refusals: refused("p").Refusals}, errBroken}}, []try{{fits, nil}},
 			"False Exceeded " + a + "QuotaExceeded: too many rules (needs 75 of 60), for p"},
-		{"the cloud says so", []try{{full("RulesPerSecurityGroupLimitExceeded"), errBroken}}, []try{{fits, nil}}, "False Exceeded " + a + "group/e: write: RulesPerSecurityGroupLimitExceeded, for p"},
-		{"asked too often is no quota of these", []try{{full("RequestLimitExceeded"), errBroken}}, []try{{fits, nil}}, "True Ample there is room under all quotas"},
+		{"the cloud says so", []try{{full(cloud.NoQuota), errBroken}}, []try{{fits, nil}}, "False Exceeded " + a + "group/e: write: code quota, for p"},
+		{"asked too often is no quota of these", []try{{full(cloud.Throttled), errBroken}}, []try{{fits, nil}}, "True Ample there is room under all quotas"},
 		{"it cannot be read once", []try{{fits, nil}, {plan.Report{}, errBroken}}, []try{{fits, nil}}, "True Ample there is room under all quotas"},
 		{"nor twice", []try{{fits, nil}, {plan.Report{}, errBroken}, {plan.Report{}, errBroken}}, []try{{fits, nil}}, "Unknown ReadFailed " + a + "500"},
 		{"which says nothing of the other", []try{{plan.Report{}, errBroken}, {plan.Report{}, errBroken}}, []try{{refused("p"), nil}}, "False Exceeded r/n2: QuotaExceeded: too many rules (needs 75 of 60), for p"},

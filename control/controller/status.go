@@ -94,7 +94,7 @@ func (a *account) connectedCondition(connectErr error) metav1.Condition {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(a.regions)) {
 		switch v := a.regions[name].view; {
-		case v.networksErr != nil && !throttled(v.networksErr):
+		case v.networksErr != nil && cloud.CauseOf(v.networksErr) != cloud.Throttled:
 			errs = append(errs, inRegion(name, v.networksErr))
 		case v.networksErr == nil && v.networksRead:
 			answered = true
@@ -109,7 +109,7 @@ func (a *account) connectedCondition(connectErr error) metav1.Condition {
 		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, reasonPending, "not asked yet"
 	default:
 		out.Status, out.Reason, out.Message = metav1.ConditionFalse, "Unreachable", a.text(errors.Join(errs...))
-		if slices.ContainsFunc(errs, refusesCredentials) {
+		if slices.ContainsFunc(errs, func(err error) bool { return cloud.CauseOf(err) == cloud.Denied }) {
 			out.Reason = "CredentialsRefused"
 		}
 	}

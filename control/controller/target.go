@@ -317,7 +317,7 @@ func (s *syncer) run(ctx context.Context, t *target) {
 			}
 			due = time.Now().Add(backoff(t.failed(), retryBase, most))
 			floor = time.Now().Add(retryBase)
-			if throttled(err) {
+			if cloud.CauseOf(err) == cloud.Throttled { // then news is no reason to ask again sooner
 				floor = due
 			}
 		}
