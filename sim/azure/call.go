@@ -159,7 +159,7 @@ func (c *Cloud) call(ctx context.Context, q *request) (a *answer, fail *apiError
 		q.now = c.opts.Now()
 		c.w.advance(q.now)
 		q.w = c.w
-		if f := q.hit[FaultStale]; f != nil && !q.op.mutates {
+		if f := q.hit[FaultStale]; f != nil && !q.op.mutates && !strings.HasPrefix(q.op.name, "Operation") {
 			q.w = f.frozen
 		}
 		switch {

@@ -106,6 +106,14 @@ func object(doc Document, name string) Document {
 	return o
 }
 
+// inside is the object at a path in doc; nil when there is none.
+func inside(doc Document, names ...string) Document {
+	for _, n := range names {
+		doc, _ = doc[n].(map[string]any)
+	}
+	return doc
+}
+
 // objects are the objects of a list in doc.
 func objects(doc Document, name string) []Document {
 	list, _ := doc[name].([]any)

@@ -18,22 +18,24 @@ func (applicationGroupType) check(w *world, r, _ *resource) *apiError {
 
 func (applicationGroupType) inUse(w *world, r *resource) *apiError {
 	for _, u := range w.usersOf(r.key()) {
-		if u.kind == securityGroups {
-			for _, rule := range u.view.(*securityGroup).rules {
-				if slices.ContainsFunc(slices.Concat(rule.from.groups, rule.to.groups), func(id string) bool { return keyOf(id) == r.key() }) {
-					return errf("InUseApplicationSecurityGroupCannotBeDeleted", "Application Security Group %s cannot be deleted because it is referenced by security rule(s) %s.", r.id.name(), u.id.child("securityRules", rule.name))
-				}
-			}
-			continue
+		by := u.id.String() // a scale set
+		switch v := u.view.(type) {
+		case *nic:
+			by = "IpConfiguration(s) " + u.id.child("ipConfigurations", v.configs[0].name).String()
+		case *securityGroup:
+			i := slices.IndexFunc(v.rules, func(ru *rule) bool {
+				return slices.ContainsFunc(slices.Concat(ru.from.groups, ru.to.groups), func(id string) bool { return keyOf(id) == r.key() })
+			})
+			by = "security rule(s) " + u.id.child("securityRules", v.rules[i].name).String()
 		}
-		return errf("InUseApplicationSecurityGroupCannotBeDeleted", "Application Security Group %s cannot be deleted because it is referenced by IpConfiguration(s) %s.", r.id.name(), u.id.child("ipConfigurations", u.view.(*nic).configs[0].name))
+		return errf("InUseApplicationSecurityGroupCannotBeDeleted", "Application Security Group %s cannot be deleted because it is referenced by %s.", r.id.name(), by)
 	}
 	return nil
 }
 
 // members are the interfaces in an application security group, less one that is being written.
 func (w *world) members(group, but string) []*resource {
-	return slices.DeleteFunc(w.usersOf(group, networkInterfaces), func(r *resource) bool { return r.key() == but })
+	return slices.DeleteFunc(w.usersOf(group, anyInterface...), func(r *resource) bool { return r.key() == but })
 }
 
 // checkMemberships refuses what would put interfaces of two virtual networks into one application security

@@ -174,7 +174,7 @@ func (interfaceType) check(w *world, r, old *resource) *apiError {
 			return fail
 		}
 	}
-	if old != nil && old.view.(*nic).network != n.network && len(w.usersOf(r.key(), virtualMachines)) > 0 {
+	if old != nil && old.view.(*nic).network != n.network && len(w.usersOf(r.key(), anyMachine...)) > 0 {
 		return errf("SubnetsNotInSameVnet", "Subnet of network interface %s cannot be changed to another virtual network while it is attached.", r.id)
 	}
 	return w.checkMemberships(r, n, q)
@@ -309,7 +309,7 @@ func (w *world) freeAddr(r *resource, s subnet, network string, v4 bool) netip.A
 func (interfaceType) render(w *world, r *resource, body Document) {
 	props := object(body, "properties")
 	primary := false
-	for _, vm := range w.usersOf(r.key(), virtualMachines) {
+	for _, vm := range w.usersOf(r.key(), anyMachine...) {
 		m := vm.view.(*machine)
 		props["virtualMachine"] = Document{"id": m.loudID()}
 		props["macAddress"] = macOf(r)

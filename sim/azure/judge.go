@@ -35,7 +35,11 @@ func (w *world) newIndex() *index {
 		case *public:
 			x.publicOf[k], x.standard[k] = v.addr, v.standard
 		case *machine:
-			x.names[fold(v.id.name())] = append(x.names[fold(v.id.name())], w.things[k])
+			name := fold(v.id.name())
+			if w.things[k].kind == scaleMachines {
+				name = fold(v.id.parent().name()) + "_" + name
+			}
+			x.names[name] = append(x.names[name], w.things[k])
 			for _, n := range v.nics {
 				x.machines[keyOf(n)] = w.things[k]
 			}
@@ -72,7 +76,7 @@ func (w *world) newIndex() *index {
 }
 
 func (x *index) addInterface(r *resource, n *nic) {
-	if name := fold(r.id.name()); x.names[name] == nil || x.names[name][0].kind == networkInterfaces {
+	if name := fold(r.id.name()); x.names[name] == nil || slices.Contains(anyInterface, x.names[name][0].kind) {
 		x.names[name] = append(x.names[name], r)
 	}
 	for _, c := range n.configs {

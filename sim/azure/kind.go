@@ -61,12 +61,27 @@ var (
 	publicAddresses   = &kind{name: "Microsoft.Network/publicIPAddresses", client: "PublicIPAddresses", patch: "UpdateTags", behaviour: publicType{}}
 	virtualMachines   = &kind{name: "Microsoft.Compute/virtualMachines", client: "VirtualMachines", patch: "Update", loud: true, behaviour: machineType{}}
 
+	scaleSets = &kind{name: "Microsoft.Compute/virtualMachineScaleSets", client: "VirtualMachineScaleSets", patch: "Update", loud: true, behaviour: scaleSetType{}}
+	// What follows is reached through a scale set.
+	scaleInterfaces = &kind{
+		name: "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/networkInterfaces", client: "NetworkInterfaces", behaviour: interfaceType{},
+		parts: []part{{list: "ipConfigurations", readOnly: true}},
+	}
+	scaleMachines = &kind{name: "Microsoft.Compute/virtualMachineScaleSets/virtualMachines", client: "VirtualMachineScaleSetVMs", behaviour: scaleMachineType{}}
+
 	// kinds are all of them, what others refer to first.
-	kinds = []*kind{applicationGroups, securityGroups, publicAddresses, virtualNetworks, networkInterfaces, virtualMachines}
+	kinds = []*kind{
+		applicationGroups, securityGroups, publicAddresses, virtualNetworks, networkInterfaces, scaleSets, virtualMachines, scaleInterfaces, scaleMachines,
+	}
+	anyInterface = []*kind{networkInterfaces, scaleInterfaces}
+	anyMachine   = []*kind{virtualMachines, scaleMachines}
 )
 
 func (k *kind) provider() string { p, _, _ := strings.Cut(k.name, "/"); return p }
 func (k *kind) plural() string   { _, t, _ := strings.Cut(k.name, "/"); return t }
+
+// etags says whether it is as Microsoft.Network writes it: with an ETag and a resourceGuid.
+func (k *kind) etags() bool { return k.provider() == networkAPI || k == scaleInterfaces }
 
 // kindOf finds a kind by its provider and type.
 func kindOf(provider, t string) *kind {
@@ -163,7 +178,7 @@ func (w *world) body(r *resource) Document {
 	body["id"], body["name"], body["type"] = r.id.String(), r.id.name(), r.kind.name
 	props := object(body, "properties")
 	props["provisioningState"] = r.state
-	if r.kind.provider() == "Microsoft.Network" {
+	if r.kind.etags() {
 		body["etag"] = r.etag
 		props["resourceGuid"] = r.guid
 	}

@@ -159,6 +159,11 @@ func (w *world) loadResources(e Estate) error {
 			r.live = r.view
 			w.put(r)
 		}
+		if k == scaleMachines {
+			if err := w.fillSets(); err != nil {
+				return err
+			}
+		}
 		if k != virtualNetworks {
 			continue
 		}
@@ -177,6 +182,19 @@ func (w *world) loadResources(e Estate) error {
 	return nil
 }
 
+// fillSets makes the machines of scale sets that the estate does not tell of.
+func (w *world) fillSets() error {
+	for _, k := range sortedKeys(w.things) {
+		if r := w.things[k]; r.kind == scaleSets && len(w.inSet(r, scaleMachines)) == 0 {
+			if fail := w.fill(r); fail != nil {
+				return fmt.Errorf("%s: %w", r.id, fail)
+			}
+			w.settleSet(r)
+		}
+	}
+	return nil
+}
+
 func (w *world) loadResource(s *Subscription, doc Document, peered map[half]string) (*resource, error) {
 	if doc == nil || depth(doc) > maxDepth {
 		return nil, fmt.Errorf("null, or more than %d levels", maxDepth)
@@ -188,16 +206,13 @@ func (w *world) loadResource(s *Subscription, doc Document, peered map[half]stri
 	if !strings.EqualFold(id.subscription, s.ID) || w.subs[fold(s.ID)].groups[fold(id.group)] == nil {
 		return nil, fmt.Errorf("%s: of another subscription, or of an unknown resource group", id)
 	}
-	if len(id.types) != 1 {
-		return nil, fmt.Errorf("%s: what is inside of another resource belongs into its document", id)
-	}
-	k := kindOf(id.provider, id.types[0])
+	k := kindOf(id.provider, strings.Join(id.types, "/"))
 	if k == nil {
-		return nil, fmt.Errorf("%s: resources of this type are not simulated", id)
+		return nil, fmt.Errorf("%s: resources of this type are not simulated, or belong into the document of the one that they are in", id)
 	}
 	props := object(doc, "properties")
 	etag, state, guid, power := text(doc, "etag"), text(props, "provisioningState"), text(props, "resourceGuid"), powerOf(doc)
-	if k == virtualMachines {
+	if slices.Contains(anyMachine, k) {
 		guid = text(props, "vmId")
 	}
 	if k == virtualNetworks {
@@ -220,10 +235,14 @@ func (w *world) loadResource(s *Subscription, doc Document, peered map[half]stri
 	if r.guid = guid; guid == "" {
 		r.guid = w.guid("resource")
 	}
+	if k == scaleMachines {
+		without(props, "latestModelApplied")
+		without(doc, "instanceId")
+	}
 	if state == "Failed" {
 		r.state = state
 	}
-	if k == virtualMachines {
+	if slices.Contains(anyMachine, k) {
 		r.power = power
 	}
 	return r, nil
@@ -279,7 +298,7 @@ func (w *world) estate() Estate {
 					continue
 				}
 				body := w.body(r)
-				if kind == virtualMachines {
+				if slices.Contains(anyMachine, kind) {
 					object(body, "properties")["instanceView"] = r.instanceView()
 				}
 				s.Resources = append(s.Resources, body)

@@ -82,20 +82,26 @@ func (w *world) finish(o *operation) {
 		return
 	case o.verb == "put":
 		r.live, r.state = r.view, "Succeeded"
-		if r.kind == virtualMachines && r.power == "" {
+		if slices.Contains(anyMachine, r.kind) && r.power == "" {
 			r.power = "running"
 		}
 	default:
 		r.power = o.verb
 	}
 	w.put(&r)
-	if r.kind == virtualNetworks {
+	switch r.kind {
+	case virtualNetworks:
 		w.settlePeerings(r.key())
+	case scaleSets, scaleMachines:
+		w.settleSet(&r)
 	}
 }
 
 // remove drops a resource and what goes with it.
 func (w *world) remove(r *resource) {
+	for _, m := range w.inSet(r, scaleMachines) {
+		w.removeMachine(m)
+	}
 	w.drop(r.key())
 	switch v := r.view.(type) {
 	case *network:

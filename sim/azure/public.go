@@ -86,7 +86,7 @@ func (w *world) newPublic(v4 bool) netip.Addr {
 }
 
 func (publicType) render(w *world, r *resource, body Document) {
-	for _, u := range w.usersOf(r.key(), networkInterfaces) {
+	for _, u := range w.usersOf(r.key(), anyInterface...) {
 		for _, c := range u.view.(*nic).configs {
 			if keyOf(c.public) == r.key() {
 				object(body, "properties")["ipConfiguration"] = Document{"id": u.id.child("ipConfigurations", c.name).String()}

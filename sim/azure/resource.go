@@ -11,7 +11,7 @@ import (
 func (q *request) tell(r *resource, status int) *answer {
 	body := q.w.body(r)
 	a := &answer{status: status, body: body, header: map[string]string{}}
-	if r.kind.provider() == networkAPI {
+	if r.kind.etags() {
 		a.header["ETag"] = r.etag
 	}
 	return a
@@ -24,7 +24,7 @@ func getResource(k *kind) func(*request) (*answer, *apiError) {
 			return nil, noResource(q.at.id)
 		}
 		a := q.tell(r, http.StatusOK)
-		if k == virtualMachines {
+		if k == virtualMachines || k == scaleMachines {
 			switch x := q.query.Get("$expand"); {
 			case strings.EqualFold(x, "instanceView"):
 				object(a.body.(Document), "properties")["instanceView"] = r.instanceView()
@@ -81,7 +81,7 @@ func busy(r *resource) *apiError {
 		e := errf("AnotherOperationInProgress", "Another operation on this or dependent resource is in progress. To retrieve status of the operation use uri: %s.", r.op.id)
 		e.after = time.Second
 		return e
-	case virtualMachines:
+	case virtualMachines, scaleSets, scaleMachines:
 		return errf("Conflict", "The request failed due to conflict with a concurrent request on %s.", r.id)
 	}
 	return nil
@@ -137,17 +137,19 @@ func (q *request) write(k *kind, id resourceID, old *resource, doc Document) (*r
 	if fail := q.linked(r, old); fail != nil {
 		return nil, fail
 	}
-	r.state = "Updating"
-	if k == virtualMachines {
-		r.state = "Creating"
+	if k == scaleSets {
+		if fail := q.w.fill(r); fail != nil {
+			return nil, fail
+		}
 	}
+	r.state = "Updating"
 	if old != nil {
 		r.live, r.guid, r.power, r.op = old.live, old.guid, old.power, old.op
-		if k == virtualMachines {
-			r.state = "Updating"
-		}
 	} else {
 		r.guid = q.w.guid("resource")
+		if k.provider() == computeAPI {
+			r.state = "Creating"
+		}
 	}
 	r.etag = q.w.newETag()
 	q.begin(r, "put")

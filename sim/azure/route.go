@@ -180,6 +180,9 @@ func routeResource(method string, t target, provider string, rest []string) (tar
 	if err := t.id.check(); err != nil {
 		return t, operationInfo{}, errf("InvalidResourceName", "%v", err)
 	}
+	if k == scaleSets && len(rest) > 2 {
+		return routeSet(method, t, rest[2:])
+	}
 	if len(rest) == 2 {
 		return t, k.operation(method), methodFail(method, "GET", "PUT", "PATCH", "DELETE")
 	}

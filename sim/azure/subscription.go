@@ -184,6 +184,9 @@ func listResources(q *request) (*answer, *apiError) {
 	}
 	var items []item
 	for _, k := range kinds {
+		if strings.Count(k.name, "/") > 1 {
+			continue // inside of another
+		}
 		for _, key := range q.w.list(q.at.sub, k) {
 			r := q.w.things[key]
 			if q.at.id.group != "" && !strings.EqualFold(r.id.group, q.at.id.group) {

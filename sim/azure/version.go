@@ -10,6 +10,7 @@ const (
 	networkAPI   = "Microsoft.Network"
 	computeAPI   = "Microsoft.Compute"
 	resourcesAPI = "Microsoft.Resources"
+	scaleNICAPI  = "scale set interfaces" // Microsoft.Network tells of them in few versions
 )
 
 // The versions that are taken, read only. Resource Manager refuses what was never released.
@@ -34,6 +35,8 @@ func versionsOf(provider string) []string {
 		return computeVersions
 	case fold(resourcesAPI):
 		return resourcesVersions
+	case scaleNICAPI:
+		return []string{"2017-03-30", "2018-10-01"}
 	}
 	return nil
 }

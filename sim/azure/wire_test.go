@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 )
 
@@ -24,3 +25,6 @@ func decode[T any](t *testing.T, b []byte) (v T) {
 	}
 	return v
 }
+
+// last is the name at the end of an id.
+func last(id string) string { return id[strings.LastIndex(id, "/")+1:] }
