@@ -1,4 +1,5 @@
-// Package convert translates API objects into the vocabulary of package policy.
+// Package convert translates API objects into the vocabulary of package policy, and
+// Rulesets into those of controlplane.antrea.io and back.
 //
 // A converter always returns a value that is safe to enforce, and says what it
 // could not read as [Problem]s. What it cannot read never widens: an allow that
