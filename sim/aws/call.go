@@ -21,6 +21,7 @@ type request struct {
 	action string
 	now    time.Time
 	page   FaultKind // FaultRepeatPage, FaultMissPage or empty
+	ended  bool      // a state in progress has ended
 }
 
 // operation is one action of a service.
@@ -153,9 +154,12 @@ func (c *Cloud) call(r *http.Request, q *request, service string) (body []elem, 
 		c.record(q, fail, cut)
 		return fail == nil
 	}
-	if q.op.mutates {
+	switch {
+	case q.op.mutates:
 		c.write(run)
-	} else {
+	case q.action == "DescribeManagedPrefixLists": // which may end a state: see PrefixListBusyCalls
+		c.write(func() bool { run(); return q.ended })
+	default:
 		c.mu.Lock()
 		run()
 		c.mu.Unlock()

@@ -143,8 +143,11 @@ type PrefixList struct {
 	old   map[int64][]Entry // earlier versions, since the start
 	token string            // of the call that made it
 	state string            // empty means create-complete
-	busy  int               // how many listings the state lasts
-	next  *PrefixList       // what it becomes then
+	// message says why the last change has failed.
+	message string
+	busy    int         // how many listings the state lasts
+	next    *PrefixList // what it becomes then
+	byAWS   bool        // MaxEntries is its weight
 }
 
 // Entry is one network of a prefix list.

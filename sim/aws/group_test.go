@@ -309,11 +309,14 @@ func TestQuotas(t *testing.T) {
 		{"an empty list weighs its maximum", allow(c, h, list, fill(tcp(1, 1), 40, "10.0.%d.0/24")), ""},
 		{"so this is too much", allow(c, h, tcp(2, 2, "10.0.0.0/8")), full},
 		{"IPv6 is apart", allow(c, h, six(tcp(2, 2), "2001:db8::/32")), ""},
-		{"a list in use cannot grow past the quota", errOf(c.ModifyManagedPrefixList(ctx, &ec2.ModifyManagedPrefixListInput{PrefixListId: pl.PrefixList.PrefixListId, MaxEntries: sdk.Int32(21)})), full},
+		{"a list in use cannot grow past the quota, as is told later", errOf(c.ModifyManagedPrefixList(ctx, &ec2.ModifyManagedPrefixListInput{PrefixListId: pl.PrefixList.PrefixListId, MaxEntries: sdk.Int32(21)})), ""},
 	} {
 		if got := code(step.err); got != step.want {
 			t.Errorf("%s: %q, want %q", step.name, got, step.want)
 		}
+	}
+	if l := listOf(t, c, *pl.PrefixList.PrefixListId); l.State != "modify-failed" || *l.MaxEntries != 20 || !strings.Contains(sdk.ToString(l.StateMessage), h) {
+		t.Errorf("the list is %s, of %d: %s", l.State, *l.MaxEntries, sdk.ToString(l.StateMessage))
 	}
 	var ids []string
 	for i := range 6 {
@@ -403,11 +406,17 @@ func TestPrefixList(t *testing.T) {
 		{"remove absent", edit(4, "", "192.0.2.0/24"), "InvalidParameterValue"},
 		{"IPv6 into IPv4", edit(4, "2001:db8::/32", ""), "InvalidParameterValue"},
 		{"use", allow(c, shopSG, types.IpPermission{IpProtocol: sdk.String("-1"), PrefixListIds: []types.PrefixListId{{PrefixListId: id}}}), ""},
-		{"delete while used", errOf(c.DeleteManagedPrefixList(ctx, &ec2.DeleteManagedPrefixListInput{PrefixListId: id})), "PrefixListInUse"},
+		{"delete while used", errOf(c.DeleteManagedPrefixList(ctx, &ec2.DeleteManagedPrefixListInput{PrefixListId: id})), ""},
+		{"too large", errOf(c.ModifyManagedPrefixList(ctx, &ec2.ModifyManagedPrefixListInput{PrefixListId: id, MaxEntries: sdk.Int32(1001)})), "InvalidParameterValue"},
+		{"two changes in one", errOf(c.ModifyManagedPrefixList(ctx, &ec2.ModifyManagedPrefixListInput{PrefixListId: id, MaxEntries: sdk.Int32(9), CurrentVersion: sdk.Int64(4),
+			AddEntries: []types.AddPrefixListEntry{{Cidr: sdk.String("10.9.0.0/16")}}})), "InvalidParameterCombination"},
 	} {
 		if got := code(step.err); got != step.want {
 			t.Errorf("%s: %q, want %q", step.name, got, step.want)
 		}
+	}
+	if l := listOf(t, c, *id); l.State != "delete-failed" || !strings.Contains(sdk.ToString(l.StateMessage), shopSG) {
+		t.Errorf("the list in use is %s: %s", l.State, sdk.ToString(l.StateMessage))
 	}
 	for version, want := range map[int64][]string{0: {"10.0.0.0/8", "198.51.100.0/24", "203.0.113.0/24"}, 1: {"203.0.113.0/24"}} {
 		in := &ec2.GetManagedPrefixListEntriesInput{PrefixListId: id, MaxResults: sdk.Int32(1)}
@@ -427,6 +436,82 @@ func TestPrefixList(t *testing.T) {
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("version %d (-want +got):\n%s", version, d)
 		}
+	}
+}
+
+func listOf(t *testing.T, c *ec2.Client, id string) types.ManagedPrefixList {
+	t.Helper()
+	out, err := c.DescribeManagedPrefixLists(context.Background(), &ec2.DescribeManagedPrefixListsInput{PrefixListIds: []string{id}})
+	if err != nil || len(out.PrefixLists) != 1 {
+		t.Fatalf("%s: %v", id, err)
+	}
+	return out.PrefixLists[0]
+}
+
+// A call takes a hundred entries, those that come and those that go together.
+func TestPrefixListEdits(t *testing.T) {
+	ctx := context.Background()
+	s := newSim(t, aws.Sample(), aws.Options{NoThrottle: true})
+	c := s.ec2("us-east-1")
+	var add []types.AddPrefixListEntry
+	var remove []types.RemovePrefixListEntry
+	for i := range 101 {
+		cidr := sdk.String(fmt.Sprintf("10.0.%d.0/24", i))
+		add, remove = append(add, types.AddPrefixListEntry{Cidr: cidr}), append(remove, types.RemovePrefixListEntry{Cidr: cidr})
+	}
+	in := &ec2.CreateManagedPrefixListInput{PrefixListName: sdk.String("l"), AddressFamily: sdk.String("IPv4"), MaxEntries: sdk.Int32(200), Entries: add}
+	if got := code(errOf(c.CreateManagedPrefixList(ctx, in))); got != "InvalidParameterValue" {
+		t.Errorf("made with 101 entries: %q", got)
+	}
+	in.Entries = add[:51]
+	made, err := c.CreateManagedPrefixList(ctx, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(add []types.AddPrefixListEntry, remove []types.RemovePrefixListEntry) string {
+		now := listOf(t, c, *made.PrefixList.PrefixListId)
+		return code(errOf(c.ModifyManagedPrefixList(ctx, &ec2.ModifyManagedPrefixListInput{PrefixListId: made.PrefixList.PrefixListId, CurrentVersion: now.Version, AddEntries: add, RemoveEntries: remove})))
+	}
+	for _, step := range []struct{ name, got, want string }{
+		{"50 and 51", edit(add[51:], remove[:51]), "InvalidParameterValue"},
+		{"50 and 50", edit(add[51:], remove[:50]), ""},
+	} {
+		if step.got != step.want {
+			t.Errorf("%s: %q; want %q", step.name, step.got, step.want)
+		}
+	}
+}
+
+// AWS's own lists are listed with the others, and may be named and not changed.
+func TestPrefixListsOfAWS(t *testing.T) {
+	ctx := context.Background()
+	s := newSim(t, aws.Estate{Accounts: aws.Sample().Accounts}, aws.Options{NoThrottle: true})
+	c := s.ec2("us-east-1")
+	before := len(s.Estate().Accounts[0].Regions[0].PrefixLists)
+	out, err := c.DescribeManagedPrefixLists(ctx, &ec2.DescribeManagedPrefixListsInput{Filters: []types.Filter{{Name: sdk.String("prefix-list-name"), Values: []string{"com.amazonaws.us-east-1.s3"}}}})
+	if err != nil || len(out.PrefixLists) != 1 {
+		t.Fatalf("%d lists of S3, %v", len(out.PrefixLists), err)
+	}
+	l := out.PrefixLists[0]
+	if *l.OwnerId != "AWS" || l.MaxEntries != nil || l.Version != nil || len(l.Tags) > 0 {
+		t.Errorf("%+v: want AWS's, of unknown size and version", l)
+	}
+	for _, step := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"change", errOf(c.ModifyManagedPrefixList(ctx, &ec2.ModifyManagedPrefixListInput{PrefixListId: l.PrefixListId, MaxEntries: sdk.Int32(5)})), "UnsupportedOperation"},
+		{"delete", errOf(c.DeleteManagedPrefixList(ctx, &ec2.DeleteManagedPrefixListInput{PrefixListId: l.PrefixListId})), "UnsupportedOperation"},
+		{"name", allow(c, shopSG, types.IpPermission{IpProtocol: sdk.String("-1"), PrefixListIds: []types.PrefixListId{{PrefixListId: l.PrefixListId}}}), ""},
+		{"like one", errOf(c.CreateManagedPrefixList(ctx, &ec2.CreateManagedPrefixListInput{PrefixListName: sdk.String("com.amazonaws.x"), AddressFamily: sdk.String("IPv4"), MaxEntries: sdk.Int32(1)})), "InvalidParameterValue"},
+	} {
+		if got := code(step.err); got != step.want {
+			t.Errorf("%s: %q, want %q", step.name, got, step.want)
+		}
+	}
+	if n := len(s.Estate().Accounts[0].Regions[0].PrefixLists); n != before {
+		t.Errorf("the estate has %d lists; want %d: AWS's are not of it", n, before)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func (w *world) newSite(account string, r *Region, now time.Time) (*site, error) {
 	s := &site{
 		siteKey: siteKey{account, r.Name}, disabled: r.Disabled, quotas: r.Quotas,
-		vpcs: map[string]*VPC{}, subnets: map[string]*Subnet{}, groups: map[string]*Group{}, lists: map[string]*PrefixList{},
+		vpcs: map[string]*VPC{}, subnets: map[string]*Subnet{}, groups: map[string]*Group{}, lists: awsLists(r.Name),
 		instances: map[string]*Instance{}, enis: map[string]*Interface{}, carriers: map[string]map[string]*Interface{},
 		databases: map[string]*Database{}, balancers: map[string]*LoadBalancer{},
 		addrs: map[vpcAddr]*Interface{}, replays: map[string]replayed{},

@@ -3,6 +3,7 @@ package aws
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,13 +14,20 @@ var noList = idError("InvalidPrefixListID.NotFound", "pl", "prefix list ID")
 // maxVersions is how many earlier versions of a list can be asked for.
 const maxVersions = 100
 
+// maxEdits is how many entries one call may have.
+const maxEdits = 100
+
+func tooManyEdits() *apiError {
+	return invalid("The number of entries per request cannot exceeds limit (%d).", maxEdits)
+}
+
 // checkList refuses a list that EC2 would not keep.
 func checkList(family string, most int, entries []Entry, quota int) error {
 	if family != "IPv4" && family != "IPv6" {
 		return invalid("The address family '%s' is invalid", family)
 	}
 	if most < 1 || most > quota {
-		return errf("PrefixListMaxEntriesLimitExceeded", "The maximum entries must be from 1 to %d", quota)
+		return invalid("Must specify a max size between 1 and %d", quota)
 	}
 	if len(entries) > most {
 		return errf("PrefixListMaxEntriesExceeded", "The list has %d entries; its maximum is %d", len(entries), most)
@@ -43,10 +51,17 @@ func describeLists(q *request) ([]elem, error) {
 	if err != nil {
 		return nil, err
 	}
-	ls, err = sift(q, ls, withOwner(filters[*PrefixList]{
+	owner := func(l *PrefixList) string {
+		if l.byAWS {
+			return "AWS"
+		}
+		return q.key.account
+	}
+	ls, err = sift(q, ls, filters[*PrefixList]{
+		"owner-id":         one(owner),
 		"prefix-list-id":   one(func(l *PrefixList) string { return l.ID }),
 		"prefix-list-name": one(func(l *PrefixList) string { return l.Name }),
-	}, q), func(l *PrefixList) map[string]string { return l.Tags })
+	}, func(l *PrefixList) map[string]string { return l.Tags })
 	if err != nil {
 		return nil, err
 	}
@@ -56,41 +71,90 @@ func describeLists(q *request) ([]elem, error) {
 	}
 	set := items("prefixListSet", ls, func(l *PrefixList) []elem { return q.listXML(l, l.state) })
 	for _, l := range ls {
-		q.s.listed(l)
+		q.ended = q.s.listed(l) || q.ended
 	}
 	return []elem{set, opt("nextToken", next)}, nil
+}
+
+// awsLists are some of those that AWS itself keeps in every region. What they may hold is not told:
+// they have a weight.
+func awsLists(region string) map[string]*PrefixList {
+	out := map[string]*PrefixList{}
+	for _, l := range []*PrefixList{
+		{ID: "pl-63a5400a", Name: "com.amazonaws." + region + ".s3", Entries: []Entry{{CIDR: netip.MustParsePrefix("52.216.0.0/15")}, {CIDR: netip.MustParsePrefix("54.231.0.0/16")}}, MaxEntries: 1},
+		{ID: "pl-02cd2c6b", Name: "com.amazonaws." + region + ".dynamodb", Entries: []Entry{{CIDR: netip.MustParsePrefix("52.94.0.0/22")}}, MaxEntries: 1},
+		{ID: "pl-3b927c52", Name: "com.amazonaws.global.cloudfront.origin-facing", Entries: []Entry{{CIDR: netip.MustParsePrefix("13.32.0.0/15")}}, MaxEntries: 55},
+	} {
+		l.Family, l.byAWS = "IPv4", true
+		out[l.ID] = l
+	}
+	return out
+}
+
+// kept are the lists of customers.
+func (s *site) kept() []*PrefixList {
+	return slices.DeleteFunc(sortedValues(s.lists), func(l *PrefixList) bool { return l.byAWS })
+}
+
+// users are the groups with rules that name a list.
+func (s *site) users(l *PrefixList) []*Group {
+	return slices.DeleteFunc(sortedValues(s.groups), func(g *Group) bool {
+		return !slices.ContainsFunc(g.Rules, func(r *Rule) bool { return r.PrefixList == l.ID })
+	})
 }
 
 // isBusy says whether a change of the list has not taken effect, isGoing whether it is to be deleted.
 func (l *PrefixList) isBusy() bool  { return l.busy > 0 }
 func (l *PrefixList) isGoing() bool { return l.state == "delete-in-progress" }
 
-// listed brings a list that has been shown nearer to the end of its state.
-func (s *site) listed(l *PrefixList) {
-	if l.isBusy() {
-		if l.busy--; l.busy == 0 {
-			s.end(l)
-		}
+// listed brings a list that has been shown nearer to the end of its state, and says
+// whether it has ended.
+func (s *site) listed(l *PrefixList) bool {
+	if !l.isBusy() {
+		return false
 	}
+	if l.busy--; l.busy > 0 {
+		return false
+	}
+	s.end(l)
+	return true
 }
 
-// end ends a list's state in progress.
+// end ends a list's state in progress. That a list is in use, or has no place to grow where it is,
+// is found out only then.
 func (s *site) end(l *PrefixList) {
 	switch {
 	case l.isGoing():
+		if users := s.users(l); len(users) > 0 {
+			l.state, l.message = "delete-failed", "The prefix list is referenced by: "+ids(users)
+			return
+		}
 		delete(s.lists, l.ID)
 	case l.next != nil:
-		tags := l.Tags
-		*l = *l.next
-		l.Tags, l.state = tags, "modify-complete"
+		was, tags, next := *l, l.Tags, l.next
+		*l = *next // as it would be
+		l.Tags, l.state, l.message, l.next = tags, "modify-complete", "", nil
+		full := slices.DeleteFunc(s.users(l), func(g *Group) bool { return s.fits(g.Rules, false) == nil && s.fits(g.Rules, true) == nil })
+		if l.MaxEntries > was.MaxEntries && len(full) > 0 {
+			*l = was
+			l.state, l.message, l.next = "modify-failed", "These resources do not support the new maximum size: "+ids(full[:min(len(full), 10)]), nil
+		}
 	default:
 		l.state = "create-complete"
 	}
 }
 
+func ids(groups []*Group) string {
+	var out []string
+	for _, g := range groups {
+		out = append(out, g.ID)
+	}
+	return strings.Join(out, ", ")
+}
+
 // begin puts a list into a state in progress; without the option it ends at once.
 func (q *request) begin(l *PrefixList, state string, next *PrefixList) {
-	l.state, l.busy, l.next = state, q.c.opts.PrefixListBusyCalls, next
+	l.state, l.message, l.busy, l.next = state, "", q.c.opts.PrefixListBusyCalls, next
 	if !l.isBusy() {
 		q.s.end(l)
 	}
@@ -99,6 +163,9 @@ func (q *request) begin(l *PrefixList, state string, next *PrefixList) {
 // settled finds a list that takes changes now.
 func (q *request) settled() (*PrefixList, error) {
 	l, err := q.list()
+	if err == nil && l.byAWS {
+		return nil, errf("UnsupportedOperation", "The prefix list %s is managed by AWS", l.ID)
+	}
 	if err == nil && l.isBusy() {
 		return nil, errf("IncorrectState", "The request cannot be completed while the prefix list (%s) is in the current state (%s)", l.ID, l.state)
 	}
@@ -106,8 +173,14 @@ func (q *request) settled() (*PrefixList, error) {
 }
 
 func (q *request) listXML(l *PrefixList, state string) []elem {
+	if l.byAWS {
+		return []elem{
+			tx("prefixListId", l.ID), tx("prefixListName", l.Name), tx("addressFamily", l.Family), tx("state", "create-complete"),
+			tx("prefixListArn", "arn:aws:ec2:"+q.key.region+":aws:prefix-list/"+l.ID), tx("ownerId", "AWS"), tagSet(nil),
+		}
+	}
 	return []elem{
-		tx("prefixListId", l.ID), tx("prefixListName", l.Name), tx("addressFamily", l.Family), tx("state", cmp.Or(state, "create-complete")),
+		tx("prefixListId", l.ID), tx("prefixListName", l.Name), tx("addressFamily", l.Family), tx("state", cmp.Or(state, "create-complete")), opt("stateMessage", l.message),
 		tx("prefixListArn", arn("ec2", q.s.siteKey, "prefix-list/"+l.ID)), integer("maxEntries", l.MaxEntries),
 		tx("version", strconv.FormatInt(l.Version, 10)), tx("ownerId", q.key.account), tagSet(l.Tags),
 	}
@@ -146,8 +219,8 @@ func listEntries(q *request) ([]elem, error) {
 func (q *request) entries(name, family string) ([]Entry, error) {
 	var out []Entry
 	specs := q.p.structs(name)
-	if len(specs) > 100 {
-		return nil, invalid("At most 100 entries in one call")
+	if len(specs) > maxEdits {
+		return nil, tooManyEdits()
 	}
 	for _, p := range specs {
 		p.allow("Cidr", "Description")
@@ -186,7 +259,7 @@ func createList(q *request) ([]elem, error) {
 			}
 		}
 	}
-	if len(q.s.lists) >= q.s.limits().PrefixLists {
+	if len(q.s.kept()) >= q.s.limits().PrefixLists {
 		return nil, errf("PrefixListLimitExceeded", "The maximum number of prefix lists has been reached.")
 	}
 	l.ID = q.w.newID("pl")
@@ -209,6 +282,10 @@ func modifyList(q *request) ([]elem, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The documented bound is that of each; the error tells of the request, so both count together.
+	if len(add)+len(remove) > maxEdits {
+		return nil, tooManyEdits()
+	}
 	after := *l
 	edits := len(add)+len(remove) > 0
 	if v, ok := q.p.num("CurrentVersion"); ok && int64(v) != l.Version {
@@ -218,7 +295,7 @@ func modifyList(q *request) ([]elem, error) {
 	}
 	if n, ok := q.p.num("MaxEntries"); ok {
 		if edits {
-			return nil, errf("InvalidParameterCombination", "The maximum and the entries cannot be changed in one call")
+			return nil, errf("InvalidParameterCombination", "You cannot modify the entries and the maximum entries for the prefix list in the same request.")
 		}
 		after.MaxEntries = n
 	}
@@ -246,30 +323,15 @@ func modifyList(q *request) ([]elem, error) {
 	if err := checkList(after.Family, after.MaxEntries, after.Entries, q.s.limits().PrefixListEntries); err != nil {
 		return nil, err
 	}
-	was := *l
-	*l = after                     // as it would be
-	for _, g := range q.s.groups { // a list that grows must still fit where it is used
-		for _, egress := range []bool{false, true} {
-			uses := slices.ContainsFunc(g.Rules, func(r *Rule) bool { return r.PrefixList == l.ID && r.Egress == egress })
-			if !uses || after.MaxEntries <= was.MaxEntries {
-				continue
-			}
-			if err := q.s.fits(g.Rules, egress); err != nil {
-				*l = was
-				return nil, err
-			}
-		}
-	}
 	if edits {
-		after.old = maps.Clone(was.old)
+		after.old = maps.Clone(l.old)
 		if after.old == nil {
 			after.old = map[int64][]Entry{}
 		}
-		after.old[was.Version] = was.Entries
-		delete(after.old, was.Version-maxVersions)
+		after.old[l.Version] = l.Entries
+		delete(after.old, l.Version-maxVersions)
 		after.Version++
 	}
-	*l = was
 	q.begin(l, "modify-in-progress", &after)
 	return []elem{el("prefixList", q.listXML(l, "modify-in-progress")...)}, nil
 }
@@ -278,11 +340,6 @@ func deleteList(q *request) ([]elem, error) {
 	l, err := q.settled()
 	if err != nil {
 		return nil, err
-	}
-	for _, g := range q.s.groups {
-		if slices.ContainsFunc(g.Rules, func(r *Rule) bool { return r.PrefixList == l.ID }) {
-			return nil, errf("PrefixListInUse", "The prefix list %s is used by %s", l.ID, g.ID)
-		}
 	}
 	q.begin(l, "delete-in-progress", nil)
 	return []elem{el("prefixList", q.listXML(l, "delete-in-progress")...)}, nil

@@ -95,7 +95,7 @@ func (q *request) resource(id string) *resource {
 	if v := q.s.groups[id]; v != nil && q.sees(v) {
 		return at("security-group", &v.Tags)
 	}
-	if v := q.s.lists[id]; v != nil {
+	if v := q.s.lists[id]; v != nil && !v.byAWS {
 		return at("prefix-list", &v.Tags)
 	}
 	if v := q.s.instances[id]; v != nil {
@@ -119,8 +119,11 @@ func (q *request) resource(id string) *resource {
 
 // resources lists everything of a site that can carry tags.
 func (q *request) resources() []string {
-	ids := slices.Concat(sortedKeys(q.s.vpcs), sortedKeys(q.s.subnets), sortedKeys(q.s.groups), sortedKeys(q.s.lists),
+	ids := slices.Concat(sortedKeys(q.s.vpcs), sortedKeys(q.s.subnets), sortedKeys(q.s.groups),
 		sortedKeys(q.s.instances), sortedKeys(q.s.enis), sortedKeys(q.peerings()))
+	for _, l := range q.s.kept() {
+		ids = append(ids, l.ID)
+	}
 	for _, g := range q.s.groups {
 		for _, r := range g.Rules {
 			if len(r.Tags) > 0 {

@@ -125,7 +125,7 @@ func (w *world) estate() Estate {
 			r := &Region{
 				Name: s.region, Disabled: s.disabled, Quotas: s.quotas,
 				VPCs: sortedValues(s.vpcs), Subnets: sortedValues(s.subnets), Groups: sortedValues(s.groups),
-				PrefixLists: slices.DeleteFunc(sortedValues(s.lists), (*PrefixList).isGoing), Instances: sortedValues(s.instances),
+				PrefixLists: slices.DeleteFunc(s.kept(), (*PrefixList).isGoing), Instances: sortedValues(s.instances),
 				Databases: sortedValues(s.databases), LoadBalancers: sortedValues(s.balancers),
 			}
 			for _, n := range sortedValues(s.enis) {
