@@ -84,6 +84,13 @@ func (r *region) governed(vpc string) int {
 	return n
 }
 
+// hasGroups says whether the last census found groups in a VPC.
+func (r *region) hasGroups(vpc string) bool {
+	r.counting.Lock()
+	defer r.counting.Unlock()
+	return r.census.vpcs[vpc] != nil
+}
+
 // share returns how many groups of the region are not ours in this VPC, and how
 // many of ours the VPC may have. Half of what others leave is divided among all
 // VPCs of the region, so that none is ever left without; the other half is for

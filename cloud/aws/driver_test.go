@@ -209,6 +209,7 @@ func place(t testing.TB, e *ec2, o aws.Options, want map[string][]sides, lost bo
 					&sim.Group{ID: "sg-foreign1", VPC: "vpc-1", Name: "isobar-e-0123456789abcdef"},
 					&sim.Group{ID: "sg-foreign2", VPC: "vpc-1", Name: "isobar-e-0123456789abcdef-2", Tags: map[string]string{
 						"isobar.dev/cluster": "other", "isobar.dev/kind": "enforcement", "isobar.dev/class": "e-0123456789abcdef"}})
+				r.PrefixLists = append(r.PrefixLists, &sim.PrefixList{ID: "pl-foreign", Name: "isobar-l-0123456789abcdef", Family: "IPv4", MaxEntries: 8})
 			})
 		},
 		Foreign: func() string { return e.foreign() + e.grafted() },
@@ -288,9 +289,14 @@ func (e *ec2) edit(t testing.TB, f func(*sim.Region)) {
 	}
 }
 
-// foreign writes down every group that is not ours and never was.
+// foreign writes down every group and list that is not ours and never was.
 func (e *ec2) foreign() string {
 	var b strings.Builder
+	for _, l := range e.Estate().Accounts[0].Regions[0].PrefixLists {
+		if l.Tags["isobar.dev/cluster"] != "test" || l.Tags["isobar.dev/vpc"] != "vpc-1" {
+			fmt.Fprintln(&b, *l)
+		}
+	}
 	for _, g := range e.Estate().Accounts[0].Regions[0].Groups {
 		if g.Tags["isobar.dev/cluster"] != "test" && !slices.ContainsFunc(g.Rules, isGraft) && !e.left[g.ID] {
 			fmt.Fprintln(&b, g.ID, g.Name, g.Tags)

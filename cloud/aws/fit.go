@@ -34,9 +34,11 @@ func (l *lowering) enforce(c *class, most int) []*Group {
 
 // attempt is one way to lower a direction of a class.
 type attempt struct {
+	allowed  flat.Allowed
 	chunks   [][]Rule
 	rules    []Rule // without lists: as few as there can be
 	refusals []policy.Refusal
+	fits     bool
 }
 
 // fit lowers one direction of a class so that it fits into room groups. Where it
@@ -44,11 +46,11 @@ type attempt struct {
 // evaluated last first; and if that is not enough, what no rule decides is
 // dropped too. No Drop is ever lost.
 func (l *lowering) fit(c *class, d policy.Direction, room int) [][]Rule {
-	full := l.try(c, d, room, nil, false)
+	full := l.try(c, d, room, tooMany, nil, false)
 	c.need = max(c.need, len(full.chunks))
-	if len(full.chunks) <= room {
+	if full.fits {
 		l.addRefusals(c, full.refusals)
-		return full.chunks
+		return l.withLists(full, l.listsOf(c, d), room)
 	}
 	allows := c.allows(l.f, d)
 	without := func(n int) map[string]bool {
@@ -61,7 +63,7 @@ func (l *lowering) fit(c *class, d policy.Direction, room int) [][]Rule {
 	for _, denies := range []bool{false, true} {
 		// More rules left out seldom need more room, so a search by halves is good
 		// enough; what it finds is checked.
-		n := sort.Search(len(allows)+1, func(n int) bool { return len(l.try(c, d, room, without(n), denies).chunks) <= room })
+		n := sort.Search(len(allows)+1, func(n int) bool { return l.try(c, d, room, l.mostRules(room), without(n), denies).fits })
 		if n > len(allows) {
 			continue
 		}
@@ -69,7 +71,7 @@ func (l *lowering) fit(c *class, d policy.Direction, room int) [][]Rule {
 		a := l.readmit(c, d, room, allows[len(allows)-n:], left, denies)
 		l.addRefusals(c, a.refusals)
 		l.addRefusals(c, l.overQuota(c, d, full.rules, room, left, denies))
-		return a.chunks
+		return l.withLists(a, l.listsOf(c, d), room)
 	}
 	return nil // not reached: without any Allow there is no rule
 }
@@ -81,10 +83,10 @@ const maxReadmitted = 50
 // back, in the order in which they are evaluated, for which there is a place: where
 // one is very large, others need not go with it.
 func (l *lowering) readmit(c *class, d policy.Direction, room int, allows []string, left map[string]bool, denies bool) attempt {
-	best := l.try(c, d, room, left, denies)
+	best := l.try(c, d, room, l.mostRules(room), left, denies)
 	for _, key := range allows[:min(len(allows), maxReadmitted)] {
 		delete(left, key)
-		if a := l.try(c, d, room, left, denies); len(a.chunks) <= room {
+		if a := l.try(c, d, room, l.mostRules(room), left, denies); a.fits {
 			best = a
 			continue
 		}
@@ -93,8 +95,12 @@ func (l *lowering) readmit(c *class, d policy.Direction, room int, allows []stri
 	return best
 }
 
-// try lowers one direction for so many groups, without some Allow rules.
-func (l *lowering) try(c *class, d policy.Direction, room int, without map[string]bool, denies bool) attempt {
+// mostRules is how many rules so many groups take at most: half in each family.
+func (l *lowering) mostRules(room int) int { return min(2*room*l.Quotas.RulesPerGroup, tooMany) }
+
+// try lowers one direction for so many groups, without some Allow rules. More rules
+// than given do not fit, and it does not matter how many they are.
+func (l *lowering) try(c *class, d policy.Direction, room, most int, without map[string]bool, denies bool) attempt {
 	var a attempt
 	var allowed flat.Allowed
 	for i, p := range c.parts {
@@ -111,13 +117,14 @@ func (l *lowering) try(c *class, d policy.Direction, room int, without map[strin
 			allowed = allowed.Intersect(one)
 		}
 	}
-	var lost bool
-	a.rules, lost = write(allowed, slices.Concat(l.members, l.remotes), nil)
-	if lost {
+	a.allowed = allowed
+	w := write(allowed, slices.Concat(l.members, l.remotes), nil, most)
+	a.rules = w.rules
+	if w.lost {
 		a.refusals = append(a.refusals, l.lostProtocols(c, d)...)
 	}
 	a.chunks = l.spread(a.rules, room)
-	a.chunks = l.withLists(a.chunks, allowed, l.listsOf(c, d), room)
+	a.fits = !w.cut && len(a.chunks) <= room
 	return a
 }
 
@@ -239,8 +246,7 @@ func (l *lowering) price(c *class, d policy.Direction, without func(string) bool
 			allowed = allowed.Intersect(one)
 		}
 	}
-	rules, _ := write(allowed, l.members, nil)
-	v4, v6 := weight(rules)
+	v4, v6 := weight(unsorted(allowed, l.members, nil, tooMany).rules)
 	return max(v4, v6)
 }
 

@@ -24,7 +24,7 @@ const manyClasses = 2
 
 // listing is a prefix list that stands for a group of peers, in one family.
 type listing struct {
-	base    string // for what it stands, and how large it may be: more than one list can be of one base
+	base    string // for what it stands: more than one list can be of one base
 	class   string // its name, of those that the base has
 	peers   string // Key of the Members
 	addrs   flat.Set
@@ -33,9 +33,9 @@ type listing struct {
 	most    int // entries that it may have
 }
 
-// rule returns a rule that names the list.
-func (x *listing) rule(protocol string, from, to int32) Rule {
-	r := Rule{Protocol: protocol, From: from, To: to, List: ListKey(x.class)}
+// peer returns a rule that names the list, without protocol and ports.
+func (x *listing) peer() Rule {
+	r := Rule{List: ListKey(x.class)}
 	if x.ipv6 {
 		r.Max6 = x.most
 	} else {
@@ -96,20 +96,39 @@ func (l *lowering) chooseLists() {
 		}
 		for _, s := range []flat.Set{addrs.V4(), addrs.V6()} {
 			x := &listing{peers: key, addrs: s, entries: s.Prefixes(), ipv6: !s.V6().IsEmpty()}
-			x.most = roomFor(len(x.entries))
-			if len(x.entries) < l.ManyPrefixes || x.most > min(l.Quotas.RulesPerGroup, l.Quotas.EntriesPerList) {
+			x.base = hash(key, strconv.FormatBool(x.ipv6))
+			if x.most = l.sizeOf(x); x.most == 0 || x.most > min(l.Quotas.RulesPerGroup, l.Quotas.EntriesPerList) {
 				continue
 			}
 			slices.SortFunc(x.entries, netip.Prefix.Compare)
-			x.base = hash(key, strconv.FormatBool(x.ipv6), strconv.Itoa(x.most))
 			l.lists = append(l.lists, x)
 		}
 	}
 	slices.SortStableFunc(l.lists, func(a, b *listing) int {
 		// By order of magnitude, so that one more member seldom changes the choice.
-		return cmp.Or(cmp.Compare(bits.Len(uint(len(b.entries))), bits.Len(uint(len(a.entries)))), cmp.Compare(a.base, b.base))
+		return cmp.Or(cmp.Compare(bits.Len(uint(b.most)), bits.Len(uint(a.most))), cmp.Compare(a.base, b.base))
 	})
 	l.lists = l.lists[:min(len(l.lists), most)]
+}
+
+// sizeOf returns how many entries a list may have, or 0 when there are too few for
+// one. A list that rules name keeps its size while what it is to hold fits in and is
+// more than half of that: so members that swing around a size do not replace it. It
+// does so too where a smaller one has no place beside it: interfaces would have to move.
+func (l *lowering) sizeOf(x *listing) int {
+	n := len(x.entries)
+	size := 0
+	if n >= l.ManyPrefixes {
+		size = roomFor(n)
+	}
+	for i := range maxTwins {
+		name := listName(x.base, i)
+		have := l.Lists[name]
+		if have != nil && have.IPv6 == x.ipv6 && n <= have.Max && len(l.Uses[name]) > 0 && (2*n > have.Max || have.Max+size > l.Quotas.RulesPerGroup) {
+			return have.Max
+		}
+	}
+	return size
 }
 
 // peersOfClass returns the Keys of the groups that Allow and Pass rules name which
@@ -144,14 +163,14 @@ func (l *lowering) listsOf(c *class, d policy.Direction) []*listing {
 }
 
 // withLists writes what is allowed with those lists for which there is a place: in
-// no more groups than without, which are given.
-func (l *lowering) withLists(plain [][]Rule, allowed flat.Allowed, lists []*listing, room int) [][]Rule {
-	best := plain
+// no more groups than without.
+func (l *lowering) withLists(a attempt, lists []*listing, room int) [][]Rule {
+	best := a.chunks
 	var used []*listing
 	for _, x := range lists {
 		try := append(slices.Clone(used), x)
-		rules, _ := write(allowed, slices.Concat(l.members, l.remotes), try)
-		if chunks := l.spread(rules, room); len(chunks) <= len(plain) {
+		w := write(a.allowed, slices.Concat(l.members, l.remotes), try, tooMany)
+		if chunks := l.spread(w.rules, room); !w.cut && len(chunks) <= len(a.chunks) {
 			best, used = chunks, try
 		}
 	}
@@ -211,7 +230,7 @@ func (l *lowering) replaceLists() bool {
 	replaced := false
 	for _, x := range l.lists {
 		have := l.Lists[x.class]
-		if have == nil || slices.Equal(have.Entries, x.entries) || slices.Equal(l.Uses[x.class], l.usesOf(x)) {
+		if have == nil || slices.Equal(have.Entries, x.entries) || slices.Equal(l.Uses[x.class], l.usesOf(x)) && l.hasPlace(have, x) {
 			continue
 		}
 		was, now := ListKey(x.class), l.freshList(x)
@@ -241,31 +260,75 @@ func renamed(rules []Rule, was, now string) []Rule {
 	return sorted(out)
 }
 
-// usesOf returns who is to be under which rules that name a list.
-func (l *lowering) usesOf(x *listing) []string {
-	var out []string
+// hasPlace says whether what a list holds can become what it is to hold while all
+// that both have passes: since there is a place for both, or in one call while no
+// interface moves.
+func (l *lowering) hasPlace(have *List, x *listing) bool {
+	come, leave := lacks(x.entries, have.Entries), lacks(have.Entries, x.entries)
+	return len(have.Entries)+len(come) <= have.Max || len(come)+len(leave) <= maxEdits && l.isStill()
+}
+
+// isStill says whether all interfaces keep the groups that they have.
+func (l *lowering) isStill() bool {
+	n := 0
 	for _, c := range l.classes {
+		var names []string
 		for _, g := range c.lowered {
-			for _, nic := range c.carriers {
-				out = append(out, uses(nic, g)[x.class]...)
+			names = append(names, g.Class)
+		}
+		slices.Sort(names)
+		for _, nic := range c.nics {
+			n++
+			if !slices.Equal(names, slices.Sorted(slices.Values(l.Attached[nic]))) {
+				return false
 			}
 		}
 	}
-	slices.Sort(out)
-	return out
+	for _, m := range l.members {
+		if has := l.Carried[m.class]; len(has) > 0 && !slices.Equal(has, m.nics) {
+			return false
+		}
+	}
+	return n == len(l.Attached)
 }
 
-// uses returns the rules of a group that name lists, as those of an interface, by
-// the class of the list.
-func uses(nic string, g *Group) map[string][]string {
-	out := map[string][]string{}
-	for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
-		for _, r := range g.rules(d) {
-			if r.List != "" {
-				class := r.List[len(ListKey("")):]
-				out[class] = append(out[class], fmt.Sprint(nic, " ", d, " ", r))
+// usesOf returns who is to be under which rules that name a list.
+func (l *lowering) usesOf(x *listing) []string {
+	u := users{}
+	for _, c := range l.classes {
+		for _, g := range c.lowered {
+			for _, nic := range c.carriers {
+				u.add(nic, g)
 			}
 		}
+	}
+	return u.all()[x.class]
+}
+
+// users are the interfaces that are under a group's rules which name lists.
+type users map[*Group][]string
+
+func (u users) add(nic string, g *Group) { u[g] = append(u[g], nic) }
+
+// all returns the rules, each as those of each interface, sorted, by the class of
+// the list.
+func (u users) all() map[string][]string {
+	out := map[string][]string{}
+	for g, nics := range u {
+		for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
+			for _, r := range g.rules(d) {
+				if r.List == "" {
+					continue
+				}
+				class, rule := r.List[len(ListKey("")):], fmt.Sprint(" ", d, " ", r)
+				for _, nic := range nics {
+					out[class] = append(out[class], nic+rule)
+				}
+			}
+		}
+	}
+	for _, rules := range out {
+		slices.Sort(rules)
 	}
 	return out
 }

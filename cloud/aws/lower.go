@@ -88,7 +88,7 @@ type Place struct {
 	// ForeignLists is how many prefix lists of the region are not ours in this VPC.
 	ForeignLists int
 	// Lists are our prefix lists as they are, by class, and Uses tells who is under
-	// which rules that name each of them: see [uses].
+	// which rules that name each of them, as those of each interface.
 	Lists map[string]*List
 	Uses  map[string][]string
 	Peers []Peer // by VPC

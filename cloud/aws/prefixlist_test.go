@@ -364,6 +364,7 @@ func TestListDrift(t *testing.T) {
 		"another's": func(r *sim.Region) {
 			c, d := *r.PrefixLists[0], *r.PrefixLists[0]
 			c.ID, c.Tags = "pl-other1", map[string]string{"isobar.dev/cluster": "other", "isobar.dev/kind": "list", "isobar.dev/class": c.Tags["isobar.dev/class"], "isobar.dev/vpc": "vpc-1"}
+			addVPC(r, "vpc-2")
 			d.ID, d.Tags = "pl-other2", map[string]string{"isobar.dev/cluster": "test", "isobar.dev/kind": "list", "isobar.dev/class": d.Tags["isobar.dev/class"], "isobar.dev/vpc": "vpc-2"}
 			r.PrefixLists = append(r.PrefixLists, &c, &d)
 		},

@@ -42,6 +42,7 @@ type ground struct {
 	foreignLists int               // lists of the region that are not ours
 	siblingLists int               // and those that are, in other VPCs
 	noLists      bool              // we lack the right to list them
+	owners       map[string]bool   // accounts that have groups in the VPC
 	keys         map[string]string // of our groups, by ID
 	nics         map[string]*nicFacts
 	regionGroups int                 // groups of the VPC that are not ours
@@ -105,6 +106,12 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 		return nil, nil, err
 	}
 	out := map[string]Object{}
+	g.owners = map[string]bool{}
+	for _, x := range groups {
+		if owner := aws.ToString(x.OwnerId); owner != "" {
+			g.owners[owner] = true
+		}
+	}
 	if err := d.readLists(ctx, g); err != nil {
 		return nil, nil, err
 	}

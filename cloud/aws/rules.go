@@ -17,15 +17,25 @@ const tooMany = 2000
 type writer struct {
 	members []*membership
 	lists   []*listing
+	most    int
 	rules   []Rule
 	// lost: protocols that can only be named one by one are left out somewhere.
 	lost bool
+	cut  bool // there are more rules
 }
 
-// write returns the fewest rules that it finds for allowed: exactly that, except
-// for what lost tells. Prefixes that are in lists are written as these.
-func write(allowed flat.Allowed, members []*membership, lists []*listing) (rules []Rule, lost bool) {
-	w := &writer{members: members, lists: lists}
+// write finds the fewest rules that it can for allowed: exactly that, except for what
+// lost tells, and for what is left out from so many rules on. Prefixes that are in
+// lists are written as these.
+func write(allowed flat.Allowed, members []*membership, lists []*listing, most int) *writer {
+	w := unsorted(allowed, members, lists, most)
+	w.rules = sorted(w.rules)
+	return w
+}
+
+// unsorted is write, with the rules in any order.
+func unsorted(allowed flat.Allowed, members []*membership, lists []*listing, most int) *writer {
+	w := &writer{members: members, lists: lists, most: most}
 	cells := map[policy.Protocol][]flat.Cell{}
 	for _, c := range allowed {
 		cells[c.Protocol] = append(cells[c.Protocol], c)
@@ -45,7 +55,7 @@ func write(allowed flat.Allowed, members []*membership, lists []*listing) (rules
 	for _, p := range []policy.Protocol{policy.IGMP, policy.OtherProtocol} {
 		w.lost = w.lost || !whole[p].Within(all)
 	}
-	return sorted(w.rules), w.lost
+	return w
 }
 
 // ofAll returns the addresses for which all of a protocol is allowed.
@@ -102,52 +112,85 @@ func (w *writer) icmp(protocol string, family func(flat.Set) flat.Set, cells []f
 	if !slices.ContainsFunc(cells, func(c flat.Cell) bool { return !family(c.Addrs).Within(whole) }) {
 		return
 	}
+	var of []flat.Cell // of a type, and the peers of all its codes, and of each cell's
+	var every []Rule
+	var each [][]Rule
 	for t := range uint16(256) {
-		var of []flat.Cell
-		size, every := 0, family(flat.AllAddrs())
-		for _, c := range cells {
-			if c.First <= t && t <= c.Last {
-				of = append(of, c)
-				every = every.Intersect(c.Addrs)
-				size += int(c.LastCode-c.FirstCode) + 1
-			}
+		if t == 0 || slices.ContainsFunc(cells, func(c flat.Cell) bool { return c.First == t || c.Last+1 == t }) {
+			of, every, each = w.icmpOf(protocol, family, cells, t, whole)
 		}
-		if size != 256 {
-			every = flat.Set{}
-		}
-		w.emit(protocol, int32(t), -1, every.Minus(whole), every)
-		for _, c := range of {
-			rest := family(c.Addrs).Minus(every)
-			if rest.IsEmpty() {
-				continue
-			}
-			for code := int(c.FirstCode); code <= int(c.LastCode) && len(w.rules) < tooMany; code++ {
-				w.emit(protocol, int32(t), int32(code), rest, family(c.Addrs))
+		w.add(protocol, int32(t), -1, every)
+		for i, c := range of {
+			for code := int(c.FirstCode); code <= int(c.LastCode) && len(each[i]) > 0 && !w.cut; code++ {
+				w.add(protocol, int32(t), int32(code), each[i])
 			}
 		}
 	}
 }
 
+// icmpOf returns the cells of a type of ICMP, and as rules without protocol and ports
+// the peers that have all of its codes, and those that have the cells' alone.
+func (w *writer) icmpOf(protocol string, family func(flat.Set) flat.Set, cells []flat.Cell, t uint16, whole flat.Set) (of []flat.Cell, all []Rule, each [][]Rule) {
+	size, every := 0, family(flat.AllAddrs())
+	for _, c := range cells {
+		if c.First <= t && t <= c.Last {
+			of = append(of, c)
+			every = every.Intersect(c.Addrs)
+			size += int(c.LastCode-c.FirstCode) + 1
+		}
+	}
+	if size != 256 {
+		every = flat.Set{}
+	}
+	all = w.peers(protocol, every.Minus(whole), every)
+	for _, c := range of {
+		each = append(each, w.peers(protocol, family(c.Addrs).Minus(every), family(c.Addrs)))
+	}
+	return of, all, each
+}
+
 // emit writes rules for the addresses of need, which is within within: they may
 // allow more of that, and nothing else.
 func (w *writer) emit(protocol string, from, to int32, need, within flat.Set) {
-	if need.IsEmpty() || len(w.rules) >= tooMany {
+	if !w.cut {
+		w.add(protocol, from, to, w.peers(protocol, need, within))
+	}
+}
+
+// add writes a rule for each peer, until there are too many.
+func (w *writer) add(protocol string, from, to int32, peers []Rule) {
+	if len(peers) == 0 || w.cut {
 		return
 	}
-	groups := w.useful(protocol, need, within)
-	for _, m := range groups {
+	if len(w.rules)+len(peers) > w.most {
+		w.cut = true
+	}
+	for _, r := range peers {
+		r.Protocol, r.From, r.To = protocol, from, to
+		w.rules = append(w.rules, r)
+	}
+}
+
+// peers returns rules without protocol and ports for the addresses of need.
+func (w *writer) peers(protocol string, need, within flat.Set) []Rule {
+	if need.IsEmpty() {
+		return nil
+	}
+	var out []Rule
+	for _, m := range w.useful(protocol, need, within) {
 		need = need.Minus(m.addrs)
-		w.rules = append(w.rules, Rule{Protocol: protocol, From: from, To: to, Group: m.name})
+		out = append(out, Rule{Group: m.name})
 	}
 	for _, x := range w.lists {
 		if x.saves(need, within) {
 			need = need.Minus(x.addrs)
-			w.rules = append(w.rules, x.rule(protocol, from, to))
+			out = append(out, x.peer())
 		}
 	}
 	for _, p := range need.Cover(within) {
-		w.rules = append(w.rules, Rule{Protocol: protocol, From: from, To: to, Prefix: p})
+		out = append(out, Rule{Prefix: p})
 	}
+	return out
 }
 
 // useful returns the memberships that save rules: all whose members are within,

@@ -90,6 +90,7 @@ type ec2 struct {
 	url    string
 	probes []sim.Flow      // nil means shopFlows
 	left   map[string]bool // groups that grafts name, by ID
+	quotas aws.Quotas
 }
 
 func (e *ec2) flows() []sim.Flow {
@@ -115,7 +116,7 @@ func (e *ec2) account(t testing.TB, o aws.Options, change ...func(*aws.Config)) 
 	t.Helper()
 	c := aws.Config{
 		Credentials: aws.Credentials{AccessKeyID: keyID, AccessKeySecret: keySecret},
-		Regions:     []string{regionID}, Cluster: "test", Endpoint: e.url, STSEndpoint: e.url, RDSEndpoint: e.url, ELBEndpoint: e.url,
+		Regions:     []string{regionID}, Cluster: "test", Endpoint: e.url, STSEndpoint: e.url, RDSEndpoint: e.url, ELBEndpoint: e.url, Quotas: e.quotas,
 	}
 	for _, f := range change {
 		f(&c)
