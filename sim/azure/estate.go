@@ -86,7 +86,7 @@ type Subscription struct {
 	Groups    []*ResourceGroup `json:"resourceGroups,omitempty"`
 	Locks     []Lock           `json:"locks,omitempty"`
 	// Resources are as Resource Manager writes them. What Azure computes is made up, or kept where it is
-	// given: etag, resourceGuid, vmId, a virtual machine's power state, a peering's state.
+	// given: etag, resourceGuid, vmId, timeCreated, a virtual machine's power state, a peering's state.
 	Resources  []Document  `json:"resources,omitempty"`
 	Uplinks    []Uplink    `json:"uplinks,omitempty"`
 	AdminRules []AdminRule `json:"adminRules,omitempty"`

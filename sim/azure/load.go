@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -222,10 +223,12 @@ func (w *world) loadResource(s *Subscription, doc Document, peered map[half]stri
 			}
 		}
 	}
+	born := text(props, "timeCreated")
 	r, fail := k.load(id, doc)
 	if fail != nil {
 		return nil, fmt.Errorf("%s: %w", id, fail)
 	}
+	r.born = cmp.Or(born, "2024-01-01T00:00:00+00:00")
 	if !slices.Contains(w.subs[fold(s.ID)].Locations, r.location()) {
 		return nil, fmt.Errorf("%s: location %q is none of the subscription", id, r.location())
 	}

@@ -134,7 +134,7 @@ var powerNames = map[string]string{ // read only
 func (machineType) render(w *world, r *resource, body Document) {
 	props := object(body, "properties")
 	props["vmId"] = r.guid
-	orDefault(props, "timeCreated", "2024-01-01T00:00:00+00:00")
+	props["timeCreated"] = r.born
 }
 
 // instanceView is what is known of a running machine.

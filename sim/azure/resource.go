@@ -144,9 +144,9 @@ func (q *request) write(k *kind, id resourceID, old *resource, doc Document) (*r
 	}
 	r.state = "Updating"
 	if old != nil {
-		r.live, r.guid, r.power, r.op = old.live, old.guid, old.power, old.op
+		r.live, r.guid, r.power, r.op, r.born = old.live, old.guid, old.power, old.op, old.born
 	} else {
-		r.guid = q.w.guid("resource")
+		r.guid, r.born = q.w.guid("resource"), q.now.UTC().Format("2006-01-02T15:04:05.0000000-07:00")
 		if k.provider() == computeAPI {
 			r.state = "Creating"
 		}

@@ -51,6 +51,7 @@ type resource struct {
 	etag  string
 	state string // Succeeded, Updating, Deleting or Failed
 	guid  string // resourceGuid, or vmId
+	born  string // timeCreated of a virtual machine
 	power string // of a virtual machine: running, deallocated, …
 	op    *operation
 }
