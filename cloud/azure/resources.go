@@ -205,14 +205,6 @@ type securityRule struct {
 	} `json:"properties"`
 }
 
-// asg is an application security group.
-type asg struct {
-	head
-	Properties struct {
-		ProvisioningState string `json:"provisioningState"`
-	} `json:"properties"`
-}
-
 // resource is what Azure's lists consist of.
 type resource[T any] interface {
 	*T
@@ -262,11 +254,6 @@ func (c *client) networkInterfaces(ctx context.Context, region string) ([]*nic, 
 // securityGroups lists the NSGs of a region, by key.
 func (c *client) securityGroups(ctx context.Context, region string) ([]*nsg, error) {
 	return resources[nsg](ctx, c, typeNSG, networkVersion, region)
-}
-
-// applicationGroups lists the ASGs of a region, by key.
-func (c *client) applicationGroups(ctx context.Context, region string) ([]*asg, error) {
-	return resources[asg](ctx, c, typeASG, networkVersion, region)
 }
 
 // networks lists the VNets of a region, or of all, by key.
