@@ -86,7 +86,9 @@ func readable(err error) error {
 			Description string `json:"error_description"`
 		}
 		if payload, err := runtime.Payload(login.RawResponse); err == nil && json.Unmarshal(payload, &body) == nil && body.Error != "" {
-			out.message = oneLine(body.Error + ": " + body.Description)
+			// Where it goes on about the single request, it is another text each time.
+			text, _, _ := strings.Cut(body.Description, "Trace ID:")
+			out.message = oneLine(body.Error + ": " + text)
 		} else {
 			out.message = fmt.Sprintf("status %d of the token authority", out.status)
 		}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"isobar.dev/cloud"
 )
@@ -58,6 +59,15 @@ func stateOf(statuses []status) string {
 	return "unknown"
 }
 
+// created returns when it was made.
+func (m *machine) created() time.Time {
+	at, err := time.Parse(time.RFC3339, m.Properties.Created)
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}
+
 // isStarting says whether it is not up yet.
 func (m *machine) isStarting(state string) bool {
 	return state == "starting" || strings.EqualFold(m.Properties.ProvisioningState, "Creating")
@@ -78,7 +88,10 @@ type estate struct {
 }
 
 // creation is what the name of an object depends on.
-type creation struct{ key, at string }
+type creation struct {
+	key string
+	at  time.Time // zero where Azure does not tell
+}
 
 // estate lists what is in the region.
 func (r *region) estate(ctx context.Context) (*estate, error) {
@@ -97,7 +110,7 @@ func (e *estate) listMachines(ctx context.Context) error {
 		return err
 	}
 	for _, m := range all {
-		e.created = append(e.created, creation{m.key(), m.Properties.Created})
+		e.created = append(e.created, creation{m.key(), m.created()})
 		if locationOf(m.Location) == e.region.name {
 			e.machines = append(e.machines, m)
 		}

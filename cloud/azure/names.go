@@ -57,7 +57,7 @@ func networkNames(networks []*vnet) map[string]string {
 // that does tell them apart.
 func objectNames(all []creation) map[string]string {
 	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b creation) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key)) })
+	slices.SortFunc(all, func(a, b creation) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.key, b.key)) })
 	out, taken := map[string]string{}, map[string]bool{}
 	for _, c := range all {
 		id, err := parseID(c.key)

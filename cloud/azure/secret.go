@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+
+	"isobar.dev/cloud"
 )
 
 // maxSecret bounds a Secret's value, in bytes. Federated tokens are a few kilobytes.
@@ -124,3 +126,4 @@ type scrubbed struct {
 
 func (s *scrubbed) Error() string        { return s.text }
 func (s *scrubbed) Is(target error) bool { return errors.Is(s.cause, target) }
+func (s *scrubbed) Cause() cloud.Cause   { return cloud.CauseOf(s.cause) }
