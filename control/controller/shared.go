@@ -169,13 +169,18 @@ func isShared(cpa *cloudv1alpha1.CloudProviderAccount) bool {
 
 // hasListed says whether the networks of a region have been read since the start, as one
 // of that cloud, and whether that failed the last time.
-func (a *account) hasListed(cloud, region string) (hasListed, hasFailed bool) {
+func (a *account) hasListed(cloud, regionName string) (hasListed, hasFailed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.cloud != cloud {
 		return false, false // its object has changed
 	}
-	r := a.regions[region]
+	var r *region
+	for name, x := range a.regions {
+		if strings.EqualFold(name, regionName) { // objects name regions in any case
+			r = x
+		}
+	}
 	return r != nil && r.view.networksRead, a.connectErr != nil || r != nil && r.view.networksErr != nil
 }
 

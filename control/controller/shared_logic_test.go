@@ -177,5 +177,23 @@ func TestWhoIsWaitedFor(t *testing.T) {
 	}
 }
 
+// Objects may name a region in any case: what is listed is the region all the same.
+func TestSharedGoesInAnyCase(t *testing.T) {
+	p := newPair(t)
+	cpa, _ := p.c.accountMirror.get(p.old.key)
+	cpa.Spec.AWSConfig.Region = []string{"R"}
+	if p.c.mayUnshare(p.old, cpa) {
+		t.Error("what was said before the start goes before anything is listed")
+	}
+	p.old.list("n")
+	if p.c.mayUnshare(p.old, cpa) {
+		t.Error("what was said before the start goes before the other has listed the region")
+	}
+	p.young.list("other")
+	if !p.c.mayUnshare(p.old, cpa) {
+		t.Error("what was said before the start stays, although all have listed the region")
+	}
+}
+
 // look has young looked at, once it knows of old.
 func (p *pair) look() { p.c.assignVMs(p.t.Context(), p.young) }
