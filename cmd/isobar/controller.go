@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -82,8 +80,7 @@ type replicaRun struct {
 	level  slog.LevelVar
 	log    *slog.Logger
 
-	parts  sync.WaitGroup
-	failed chan error // the first error ends the run
+	background
 }
 
 func (r *replicaRun) run(parent context.Context) error {
@@ -113,23 +110,6 @@ func (r *replicaRun) run(parent context.Context) error {
 	r.parts.Wait()
 	r.log.Info("ended")
 	return err
-}
-
-// spawn runs a part in the background until ctx ends. Its error ends the run.
-func (r *replicaRun) spawn(ctx context.Context, name string, part func(context.Context) error) {
-	r.parts.Go(func() {
-		err := part(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			err = errors.New("ended by itself")
-		}
-		select {
-		case r.failed <- fmt.Errorf("%s: %w", name, err):
-		default:
-		}
-	})
 }
 
 func (r *replicaRun) defaultLevel() slog.Level {
@@ -265,7 +245,7 @@ func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office,
 		Controller: controller.Options{
 			Every: r.config.every(), Namespaces: r.config.Namespaces, ShowSecurityGroups: r.config.CloudSecurityGroupVisibility,
 			LeavePolicyStatus: r.config.LeavePolicyStatus, Networks: kube.Networks{Pods: r.config.PodNetwork, Nodes: r.config.NodeNetwork},
-			Office:            office, Meter: told, Log: r.log,
+			Office: office, Meter: told, Log: r.log,
 		},
 		Certificates: certificates, WebhookListen: r.flags.webhookAddr, APIListen: r.flags.apiAddr,
 		Webhook:       webhook.Options{Controller: user, Log: r.log},

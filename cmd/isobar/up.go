@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,8 +87,7 @@ type up struct {
 	aws     *simaws.Cloud
 	awsURL  string
 
-	background sync.WaitGroup
-	failed     chan error // of what runs in the background; the first ends the run
+	background
 }
 
 func (u *up) say(format string, args ...any) {
@@ -110,7 +108,7 @@ func (u *up) run(parent context.Context) error {
 	klog.SetSlogLogger(u.log) // client libraries write there too
 
 	ctx, cancel := context.WithCancel(parent)
-	u.failed = make(chan error, 8)
+	u.failed = make(chan error, 1)
 	err = u.start(ctx)
 	if err == nil {
 		err = u.wait(ctx)
@@ -121,7 +119,7 @@ func (u *up) run(parent context.Context) error {
 		u.say("stopping")
 	}
 	cancel()
-	u.background.Wait()
+	u.parts.Wait()
 	if u.plane != nil {
 		grace, done := context.WithTimeout(context.Background(), 20*time.Second)
 		defer done()
@@ -164,23 +162,6 @@ func (u *up) start(ctx context.Context) error {
 		return u.printEmpty(ctx)
 	}
 	return u.runSample(ctx)
-}
-
-// spawn runs f in the background until ctx ends. Its error ends the run.
-func (u *up) spawn(ctx context.Context, name string, f func(context.Context) error) {
-	u.background.Go(func() {
-		err := f(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err == nil {
-			err = errors.New("ended by itself")
-		}
-		select {
-		case u.failed <- fmt.Errorf("%s: %w", name, err):
-		default: // an earlier one is told
-		}
-	})
 }
 
 func (u *up) wait(ctx context.Context) error {
