@@ -297,6 +297,9 @@ func TestRoles(t *testing.T) {
 		}
 		return map[string]any{"awsConfig": aws}
 	}
+	azure := func(key, url string) map[string]any {
+		return map[string]any{"azureConfig": map[string]any{"region": []any{"westus2"}, "secretRef": map[string]any{"namespace": own, "name": "keys", "key": "k"}, key: url}}
+	}
 	for _, tt := range []struct {
 		what, user, ns string
 		gvr            schema.GroupVersionResource
@@ -308,6 +311,9 @@ func TestRoles(t *testing.T) {
 		{"another's Secret", "tenant", own, accounts, "CloudProviderAccount", account(other, nil), "another namespace"},
 		{"another's namespace", "tenant", other, accounts, "CloudProviderAccount", account(other, nil), "forbidden"},
 		{"an endpoint", "tenant", own, accounts, "CloudProviderAccount", account(own, map[string]any{"endpoint": "http://evil.example"}), "endpoints"},
+		{"an endpoint of Azure", "tenant", own, accounts, "CloudProviderAccount", azure("endpoint", "https://evil.example"), "azureConfig: endpoints"},
+		{"an authority of Azure", "tenant", own, accounts, "CloudProviderAccount", azure("authorityEndpoint", "https://evil.example"), "azureConfig: endpoints"},
+		{"an endpoint of Azure by who may", "cloud", own, accounts, "CloudProviderAccount", azure("endpoint", "https://lab.example"), ""},
 		{"own account", "tenant", own, selectors, "CloudEntitySelector", map[string]any{"accountName": "a", "accountNamespace": own, "vmSelector": []any{}}, ""},
 		{"another's account", "tenant", own, selectors, "CloudEntitySelector", map[string]any{"accountName": "a", "accountNamespace": other, "vmSelector": []any{}}, "another namespace"},
 		{"an endpoint by who may", "cloud", own, accounts, "CloudProviderAccount", account(own, map[string]any{"endpoint": "http://lab.example"}), ""},
