@@ -67,21 +67,13 @@ func (v *validator) awsConfig(path *field.Path, in *cloudv1alpha1.AWSConfig) {
 }
 
 func (v *validator) awsQuotas(path *field.Path, in *cloudv1alpha1.AWSQuotas) {
-	for _, x := range []struct {
-		name        string
-		value       *int32
-		least, most int32
-	}{
-		{"rulesPerSecurityGroup", in.RulesPerSecurityGroup, 1, 1000},
-		{"securityGroupsPerInterface", in.SecurityGroupsPerInterface, 1, 16},
-		{"securityGroupsPerRegion", in.SecurityGroupsPerRegion, 1, 100000},
-		{"prefixListsPerRegion", in.PrefixListsPerRegion, 0, 10000},
-		{"entriesPerPrefixList", in.EntriesPerPrefixList, 1, 1000},
-	} {
-		if n := x.value; n != nil && (*n < x.least || *n > x.most) {
-			v.invalid(path.Child(x.name), *n, "want %d to %d", x.least, x.most)
-		}
-	}
+	v.limits(path,
+		limit{"rulesPerSecurityGroup", in.RulesPerSecurityGroup, 1, 1000},
+		limit{"securityGroupsPerInterface", in.SecurityGroupsPerInterface, 1, 16},
+		limit{"securityGroupsPerRegion", in.SecurityGroupsPerRegion, 1, 100000},
+		limit{"prefixListsPerRegion", in.PrefixListsPerRegion, 0, 10000},
+		limit{"entriesPerPrefixList", in.EntriesPerPrefixList, 1, 1000},
+	)
 	rules, groups := int64(cloudv1alpha1.DefaultRulesPerSecurityGroup), int64(cloudv1alpha1.DefaultSecurityGroupsPerInterface)
 	if in.RulesPerSecurityGroup != nil {
 		rules = int64(*in.RulesPerSecurityGroup)
@@ -91,6 +83,21 @@ func (v *validator) awsQuotas(path *field.Path, in *cloudv1alpha1.AWSQuotas) {
 	}
 	if rules*groups > cloudv1alpha1.MaxRulesPerInterface {
 		v.invalid(path, fmt.Sprintf("%d rules x %d groups", rules, groups), "rulesPerSecurityGroup times securityGroupsPerInterface: want at most %d", cloudv1alpha1.MaxRulesPerInterface)
+	}
+}
+
+// limit is one of the quotas of an account.
+type limit struct {
+	name        string
+	value       *int32
+	least, most int32
+}
+
+func (v *validator) limits(path *field.Path, list ...limit) {
+	for _, x := range list {
+		if n := x.value; n != nil && (*n < x.least || *n > x.most) {
+			v.invalid(path.Child(x.name), *n, "want %d to %d", x.least, x.most)
+		}
 	}
 }
 
@@ -113,6 +120,13 @@ func (v *validator) azureConfig(path *field.Path, in *cloudv1alpha1.AzureConfig)
 	v.azureEndpoint(path.Child("authorityEndpoint"), in.AuthorityEndpoint, false)
 	if len(in.CABundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(in.CABundle) {
 		v.invalid(path.Child("caBundle"), fmt.Sprintf("%d bytes", len(in.CABundle)), "has no certificate")
+	}
+	if q := in.Quotas; q != nil {
+		v.limits(path.Child("quotas"),
+			limit{"rulesPerNetworkSecurityGroup", q.RulesPerNetworkSecurityGroup, 2, 1000},
+			limit{"addressesPerNetworkSecurityGroup", q.AddressesPerNetworkSecurityGroup, 1, 4000},
+			limit{"networkSecurityGroupsPerRegion", q.NetworkSecurityGroupsPerRegion, 1, 100000},
+		)
 	}
 	if data, ok := v.secret(path.Child("secretRef"), in.SecretRef); ok {
 		if _, err := cloudv1alpha1.ParseAzureCredentials(data); err != nil {

@@ -196,6 +196,35 @@ type AzureConfig struct {
 	// CABundle has certificates that both are trusted by besides the system's, as PEM.
 	// +optional
 	CABundle []byte `json:"caBundle,omitempty"`
+
+	// Quotas are what the subscription may use of Azure's limits, in each region. What
+	// is absent is Azure's default.
+	// +optional
+	Quotas *AzureQuotas `json:"quotas,omitempty"`
+}
+
+// AzureQuotas are limits of Azure for one subscription and region.
+type AzureQuotas struct {
+	// RulesPerNetworkSecurityGroup is how many rules a group may have, in both
+	// directions together; absent means 1000.
+	// +optional
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=1000
+	RulesPerNetworkSecurityGroup *int32 `json:"rulesPerNetworkSecurityGroup,omitempty"`
+
+	// AddressesPerNetworkSecurityGroup is how many addresses and ranges the rules of a
+	// group may have together as sources, and how many as destinations; absent means 4000.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4000
+	AddressesPerNetworkSecurityGroup *int32 `json:"addressesPerNetworkSecurityGroup,omitempty"`
+
+	// NetworkSecurityGroupsPerRegion is how many groups a region may have, whoever made
+	// them; absent means 5000.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	NetworkSecurityGroupsPerRegion *int32 `json:"networkSecurityGroupsPerRegion,omitempty"`
 }
 
 // AzureCloud is one of Azure's clouds.

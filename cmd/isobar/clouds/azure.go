@@ -29,8 +29,19 @@ func azureFactory(cluster string, o Options) controller.Factory {
 		}
 		return azure.NewAccount(azure.Config{
 			Credentials: credentials, Regions: at.Regions, Cluster: owner(cluster, a.Namespace, a.Name), Prefix: o.Prefix,
-			Cloud: azure.Cloud(c.Cloud), Endpoint: c.Endpoint, AuthorityEndpoint: c.AuthorityEndpoint, CA: c.CABundle,
+			Cloud: azure.Cloud(c.Cloud), Endpoint: c.Endpoint, AuthorityEndpoint: c.AuthorityEndpoint, CA: c.CABundle, Quotas: azureQuotas(c.Quotas),
 		}, o.azure(a))
+	}
+}
+
+// azureQuotas returns the driver's form of an account's quotas, of which an absent field
+// is Azure's default.
+func azureQuotas(q *cloudv1alpha1.AzureQuotas) azure.Quotas {
+	if q == nil {
+		return azure.Quotas{}
+	}
+	return azure.Quotas{
+		RulesPerNSG: orZero(q.RulesPerNetworkSecurityGroup), AddressesPerNSG: orZero(q.AddressesPerNetworkSecurityGroup), NSGsPerRegion: orZero(q.NetworkSecurityGroupsPerRegion),
 	}
 }
 

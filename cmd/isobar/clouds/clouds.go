@@ -96,20 +96,22 @@ func awsQuotas(q *cloudv1alpha1.AWSQuotas) aws.Quotas {
 	if q == nil {
 		return aws.Quotas{}
 	}
-	n := func(v *int32) int {
-		if v == nil {
-			return 0
-		}
-		return int(*v)
-	}
 	out := aws.Quotas{
-		RulesPerGroup: n(q.RulesPerSecurityGroup), GroupsPerNIC: n(q.SecurityGroupsPerInterface), GroupsPerRegion: n(q.SecurityGroupsPerRegion),
-		PrefixLists: n(q.PrefixListsPerRegion), EntriesPerList: n(q.EntriesPerPrefixList),
+		RulesPerGroup: orZero(q.RulesPerSecurityGroup), GroupsPerNIC: orZero(q.SecurityGroupsPerInterface), GroupsPerRegion: orZero(q.SecurityGroupsPerRegion),
+		PrefixLists: orZero(q.PrefixListsPerRegion), EntriesPerList: orZero(q.EntriesPerPrefixList),
 	}
 	if q.PrefixListsPerRegion != nil && out.PrefixLists == 0 {
 		out.PrefixLists = -1 // the driver's word for none at all
 	}
 	return out
+}
+
+// orZero returns a limit, or 0 for one that is absent.
+func orZero(v *int32) int {
+	if v == nil {
+		return 0
+	}
+	return int(*v)
 }
 
 // owner is the mark of what belongs to one account object of a cluster: a

@@ -5,6 +5,7 @@ import (
 
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/cloud/aws"
+	"isobar.dev/cloud/azure"
 )
 
 // What an account leaves out is the driver's default; no prefix lists at all is
@@ -24,5 +25,12 @@ func TestQuotas(t *testing.T) {
 		if got := awsQuotas(tt.in); got != tt.want {
 			t.Errorf("awsQuotas(%+v) = %+v; want %+v", tt.in, got, tt.want)
 		}
+	}
+	if got := azureQuotas(nil); got != (azure.Quotas{}) {
+		t.Errorf("azureQuotas(nil) = %+v", got)
+	}
+	all := &cloudv1alpha1.AzureQuotas{RulesPerNetworkSecurityGroup: n(1), AddressesPerNetworkSecurityGroup: n(2), NetworkSecurityGroupsPerRegion: n(3)}
+	if got := azureQuotas(all); got != (azure.Quotas{RulesPerNSG: 1, AddressesPerNSG: 2, NSGsPerRegion: 3}) {
+		t.Errorf("azureQuotas(%+v) = %+v", all, got)
 	}
 }
