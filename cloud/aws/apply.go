@@ -71,6 +71,8 @@ type applier struct {
 	wanted              map[string]*Group   // of groups
 	delayed             []*rewrite          // made while interfaces move
 	named               map[string][]string // what peers has found
+	bridged             bridging            // while interfaces move
+	spanned             map[string]span     // groups that get rules for bridged, by key
 
 	mu     sync.Mutex        // for what follows, and the groups of the ground, while several calls are under way
 	have   map[string]*Group // what groups that are to stay have now
@@ -415,7 +417,7 @@ func (a *applier) missing() map[string]string {
 // given which groups an interface should have and has not.
 func (a *applier) revokeStale(ctx context.Context, c plan.Change[Object], dir policy.Direction, missing map[string]string) error {
 	_, stale := a.delta(a.now(c.Key), c.Want.Group, dir)
-	if len(stale) == 0 {
+	if stale = minus(stale, a.bridgesOf(c.Key, dir, c.Want.Group.rules(dir))); len(stale) == 0 {
 		return nil
 	}
 	for _, r := range c.Want.Group.rules(dir) {

@@ -153,7 +153,7 @@ func (g *groupFacts) hasForeign() bool {
 // leave makes a group that others rely on theirs.
 func (a *applier) leave(ctx context.Context, c plan.Change[Object], g *groupFacts) error {
 	for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
-		stale := minus(c.Have.Group.rules(dir), sorted(slices.Clone(g.foreign[dir])))
+		stale := minus(g.now.rules(dir), sorted(slices.Clone(g.foreign[dir])))
 		if err := a.revoke(ctx, c.Key, dir, stale); err != nil {
 			return fmt.Errorf("leave security group %s: %w", g.id, err)
 		}

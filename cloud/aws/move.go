@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,10 +26,11 @@ type mover struct {
 	// Groups that rules may name as their peers: those that it does not have yet,
 	// and those that it will not have.
 	join, leave []string
-	swaps       bool // more changes than those
-	forced      bool // it has to do with a rewrite: it joins before that and leaves after it, whatever the rules say
-	wave        int  // of the second step
-	late        bool // it moves when all others have
+	swaps       bool     // more changes than those
+	lacks       []string // of these, those that rules stand in for meanwhile
+	forced      bool     // it has to do with a rewrite: it joins before that and leaves after it, whatever the rules say
+	wave        int      // of the second step
+	late        bool     // it moves when all others have
 	fails       bool
 }
 
@@ -36,14 +38,15 @@ type mover struct {
 // seldom needs more than two: first it joins what rules of the groups that others move to
 // may name, then come the groups that enforce, and last it leaves what rules of
 // the groups that others moved from may have named. Most need the second alone:
-// see order. Only where several interfaces have no place for all that at once may
-// they not know each other for a moment.
+// see order. For those that have no place for all that at once see bridging.
 func (a *applier) move(ctx context.Context) {
 	a.look(ctx)
 	movers := a.movers()
 	waiting := a.hold(movers)
 	a.order(movers)
 	a.remember(ctx, movers)
+	a.bridge(ctx, slices.Sorted(maps.Keys(a.spanned)))
+	a.failBridged(movers)
 	for _, swaps := range []bool{false, true} {
 		a.modify(ctx, movers, func(m *mover) bool { return m.swaps == swaps }, func(m *mover) []string { return m.first })
 	}
@@ -55,6 +58,7 @@ func (a *applier) move(ctx context.Context) {
 	for _, late := range []bool{true, false} {
 		a.modify(ctx, movers, func(m *mover) bool { return m.late == late }, func(m *mover) []string { return m.final })
 	}
+	a.unbridge(ctx)
 	a.forget(ctx, movers)
 	for _, m := range movers {
 		if !m.fails {
@@ -68,28 +72,36 @@ func (a *applier) isRoomy(m *mover) bool {
 	return len(union(m.now, m.final)) <= a.account.config.Quotas.orDefaults().most(m.id)
 }
 
-// route finds the steps of m: whether it joins before it moves, and leaves after.
-func (a *applier) route(m *mover, joins, leaves bool) {
-	most := a.account.config.Quotas.orDefaults().most(m.id)
+// hasPlace says whether m may have its old and its new groups at once, but for those
+// that rules stand in for.
+func (a *applier) hasPlace(m *mover) bool {
+	_, _, ok := a.squeeze(m, union(m.now, m.final))
+	return ok
+}
+
+// route finds the steps of m, of a kin: whether it joins before it moves, and leaves after.
+func (a *applier) route(m *mover, k *kin) {
+	joins, leaves := k.twice && k.joins, k.twice && k.leaves
 	m.first, m.second = m.now, m.final
-	if joins && leaves && !m.forced && a.isRoomy(m) {
-		m.first = union(m.now, m.final)
+	if k.hasBoth() {
+		m.first, m.lacks, _ = a.squeeze(m, union(m.now, m.final))
 		m.second = m.first
 		return
 	}
 	// One that has no place to wait in moves before the others, or after them.
-	switch first := union(m.now, m.join); {
+	switch first, lacks, ok := a.squeeze(m, union(m.now, m.join)); {
 	case !joins:
-	case len(first) <= most:
-		m.first = first
+	case ok:
+		m.first, m.lacks = first, lacks
 	case m.forced: // it must not be in a group before that is rewritten
 	case !leaves:
 		m.first = m.final
 	}
-	switch second := union(m.final, m.leave); {
+	left := without(m.leave, without(m.leave, m.lacks)) // already, in the first step
+	switch second, lacks, ok := a.squeeze(m, without(union(m.final, m.leave), left)); {
 	case !leaves:
-	case len(second) <= most:
-		m.second = second
+	case ok:
+		m.second, m.lacks = second, union(m.lacks, lacks)
 	case m.forced: // it must be out of a group that is rewritten
 	default:
 		m.second, m.late = m.first, true

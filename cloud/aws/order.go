@@ -17,7 +17,7 @@ type kin struct {
 	addrs        flat.Set
 	anywhere     bool // not all addresses are known
 	twice        bool // it takes two calls
-	roomy        bool // its old and its new groups have a place together
+	roomy        bool // its old and its new groups have a place together, but for what rules can stand in for
 	// joins: rules that others are about to be under name what it gains. leaves:
 	// rules that others are about to leave name what it loses.
 	joins, leaves bool
@@ -43,6 +43,15 @@ const maxKin = 300
 // itself, a kin takes two calls: it first joins, then leaves.
 func (a *applier) order(movers []*mover) {
 	list := a.kins(movers)
+	a.planBridges(list, func(m *mover) []string {
+		if a.isRoomy(m) {
+			return nil
+		}
+		return slices.Concat(m.join, m.leave)
+	})
+	for _, k := range list {
+		k.roomy = !slices.ContainsFunc(k.movers, func(m *mover) bool { return m.forced || !a.hasPlace(m) })
+	}
 	if len(list) > maxKin {
 		for _, k := range list {
 			k.joins, k.leaves, k.twice = true, true, true
@@ -53,9 +62,10 @@ func (a *applier) order(movers []*mover) {
 	a.level(list)
 	for _, k := range list {
 		for _, m := range k.movers {
-			a.route(m, k.twice && k.joins, k.twice && k.leaves)
+			a.route(m, k)
 		}
 	}
+	a.planBridges(list, func(m *mover) []string { return m.lacks })
 }
 
 // kins returns the different moves, in the order of their first movers.
@@ -85,7 +95,6 @@ func (a *applier) kins(movers []*mover) []*kin {
 			}
 		}
 		k.addrs = flat.SetOfAddrs(addrs...)
-		k.roomy = !slices.ContainsFunc(k.movers, func(m *mover) bool { return m.forced || !a.isRoomy(m) })
 	}
 	return list
 }

@@ -146,6 +146,11 @@ func (a *applier) refill(ctx context.Context, r *rewrite) {
 		}
 	}
 	a.fillAll(ctx, r.changes)
+	var keys []string
+	for _, c := range r.changes {
+		keys = append(keys, c.Key)
+	}
+	a.bridge(ctx, keys)
 }
 
 // failWaiting stops those that wait for a group that could not be rewritten.
