@@ -60,4 +60,24 @@ func TestSecretOfAnotherAccount(t *testing.T) {
 	w.eventually("it is told what is left", func() error {
 		return unless(strings.Contains(strings.Join(w.events("aws"), "\n"), region1+"/vpc-2 of the account before: "), fmt.Sprint(w.events("aws")))
 	})
+
+	// Who comes after knows it too, and undoes it when the Secret is that of before again.
+	w.restart()
+	w.settle()
+	w.is(accounts, "aws", "Enforced", "False LeftBehind", "")
+	w.sim.ResetCalls()
+	w.restart()
+	w.settle()
+	w.mustNotWrite()
+	w.removeNamed(accounts, "aws")
+	w.eventually("it waits for what is left behind", func() error {
+		return w.hasCondition(accounts, "aws", "Restored", "False Restoring", "vpc-2")
+	})
+	w.apply(`{apiVersion: v1, kind: Secret, metadata: {name: aws}, stringData: {credentials: '{"accessKeyId": "AKIANEW", "accessKeySecret": "new"}'}}`)
+	w.mustList(accounts, w.ns)
+	for n, have := range w.attached() {
+		if have != before[n] {
+			t.Errorf("%s has %s; before it had %s", n, have, before[n])
+		}
+	}
 }

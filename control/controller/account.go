@@ -50,11 +50,12 @@ type account struct {
 	retiring        bool                            // the object is being deleted
 	enforcer        map[string]types.NamespacedName // by networkKey, where it is another account
 	assigned        assignment
-	assignedVersion uint64 // the version that it is made of
-	settled         bool   // since the start, all of it has been tried once
-	gone            bool   // its VMs and targets are dropped; only its object is left
-	finalized       bool   // its object waits for what is written in its cloud
-	sharedTold      bool   // its object says that another account enforces for it
+	assignedVersion uint64   // the version that it is made of
+	settled         bool     // since the start, all of it has been tried once
+	gone            bool     // its VMs and targets are dropped; only its object is left
+	finalized       bool     // its object waits for what is written in its cloud
+	sharedTold      bool     // its object says that another account enforces for it
+	leftBehind      []string // as its object's status has it, or is about to
 }
 
 // reconcileAccount brings everything about one account up to date with its

@@ -136,6 +136,9 @@ func (c *Controller) emptyTargets(a *account) (why []error) {
 			why = append(why, fmt.Errorf("restore %s: %w", t.name, err))
 		}
 	}
+	for _, where := range c.forgotten(a) {
+		why = append(why, fmt.Errorf("restore %s: %w", where, errForgotten))
+	}
 	return why
 }
 

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -65,19 +66,68 @@ func (c *Controller) restoreRegions(ctx context.Context, a *account, cpa *cloudv
 		want[name] = !c.restoreRegion(ctx, a, name, view)
 	}
 	maps.DeleteFunc(want, func(_ string, keep bool) bool { return !keep })
-	regions := slices.Sorted(maps.Keys(want))
-	if slices.Equal(regions, cpa.Status.Regions) || !c.leads() {
+	regions, left := slices.Sorted(maps.Keys(want)), c.leftBehind(a, cpa)
+	if slices.Equal(regions, cpa.Status.Regions) && slices.Equal(left, cpa.Status.LeftBehind) || !c.leads() {
 		return false, nil
 	}
 	c.stats.StatusWrites.Add(1)
 	err = patch(ctx, c.clients.accounts, accountsResource, keyOf(cpa), map[string]any{
-		"metadata": map[string]any{"resourceVersion": cpa.ResourceVersion, "uid": cpa.UID}, "status": map[string]any{"regions": regions},
+		"metadata": map[string]any{"resourceVersion": cpa.ResourceVersion, "uid": cpa.UID}, "status": map[string]any{"regions": regions, "leftBehind": left},
 	}, "status")
 	if apierrors.IsNotFound(err) {
 		err = nil
 	}
 	return true, err
 }
+
+// leftBehind returns the networks of the account of the cloud before where something is
+// still to be undone, so that this is told after a restart, too. The credentials of
+// before are not kept: if they are lost, only its Secret can bring a network back.
+func (c *Controller) leftBehind(a *account, cpa *cloudv1alpha1.CloudProviderAccount) []string {
+	left := map[string]bool{}
+	for _, where := range cpa.Status.LeftBehind {
+		left[where] = true
+	}
+	targets := c.targetsOf(a.key)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, r := range a.regions {
+		if r.view.networksRead && r.view.networksErr == nil {
+			for _, n := range r.view.networks {
+				delete(left, name+"/"+n.ID)
+			}
+		}
+	}
+	for _, t := range targets {
+		if !t.isPinned() {
+			continue
+		}
+		if cleared, _ := t.cleared(); cleared {
+			delete(left, t.where())
+		} else {
+			left[t.where()] = true
+		}
+	}
+	out := slices.Sorted(maps.Keys(left))
+	a.leftBehind = slices.Concat(cpa.Status.LeftBehind, out)
+	return out
+}
+
+// forgotten returns the networks where something was left behind and of which no
+// target knows any more how to undo it.
+func (c *Controller) forgotten(a *account) []string {
+	targets := c.targetsOf(a.key)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := slices.DeleteFunc(slices.Clone(a.leftBehind), func(where string) bool {
+		return slices.ContainsFunc(targets, func(t *target) bool { return t.where() == where })
+	})
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// errForgotten says why what was left behind is not undone.
+var errForgotten = errors.New("the credentials of the account before are not known any more")
 
 // restoreRegion retires the targets of a region, and says whether all are empty.
 func (c *Controller) restoreRegion(ctx context.Context, a *account, name string, view regionView) bool {

@@ -20,7 +20,7 @@ func (c *Controller) mirrors() {
 		// Our own status is no news.
 		if old == nil || now == nil || (*old).Generation != (*now).Generation || (*old).UID != (*now).UID ||
 			((*old).DeletionTimestamp == nil) != ((*now).DeletionTimestamp == nil) || len((*old).Finalizers) != len((*now).Finalizers) ||
-			!slices.Equal((*old).Status.Regions, (*now).Status.Regions) {
+			!slices.Equal((*old).Status.Regions, (*now).Status.Regions) || !slices.Equal((*old).Status.LeftBehind, (*now).Status.LeftBehind) {
 			c.accountQueue.add(key)
 		}
 	})

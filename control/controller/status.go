@@ -194,7 +194,7 @@ func (c *Controller) enforcedCondition(a *account, inventory metav1.Condition) m
 	for _, t := range c.targetsOf(a.key) {
 		n++
 		open, tried, retired, err := t.summary()
-		where := t.region + "/" + t.network
+		where := t.where()
 		switch {
 		case plan.IsPending(err):
 			pending = append(pending, where+": "+a.text(err))
@@ -209,6 +209,9 @@ func (c *Controller) enforcedCondition(a *account, inventory metav1.Condition) m
 		case !tried:
 			untried++
 		}
+	}
+	for _, where := range c.forgotten(a) {
+		left = append(left, where+" of the account before: "+errForgotten.Error())
 	}
 	out := metav1.Condition{Type: conditionEnforced, Status: metav1.ConditionTrue, Reason: "Enforced", Message: fmt.Sprintf("%d networks", n)}
 	switch {

@@ -166,6 +166,9 @@ func (t *target) retireVia(before cloud.Account) {
 	t.retire()
 }
 
+// where names the network in its account.
+func (t *target) where() string { return t.region + "/" + t.network }
+
 func (t *target) isPinned() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -88,7 +88,15 @@ func (a *account) letsGo(t *target) bool {
 		t.retireVia(before)
 	}
 	cleared, _ := t.cleared()
-	return cleared || !t.isPinned()
+	return cleared && !a.remembers(t) || !t.isPinned()
+}
+
+// remembers says whether the object's status names the target's network as left
+// behind. Nobody else would know when that ends.
+func (a *account) remembers(t *target) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.leftBehind, t.where())
 }
 
 // forgetPrevious forgets the clients before where those of now list all networks.

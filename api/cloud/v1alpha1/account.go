@@ -260,6 +260,13 @@ type CloudProviderAccountStatus struct {
 	// +listType=set
 	Regions []string `json:"regions,omitempty"`
 
+	// LeftBehind are the networks, as region/ID, where what was done could not be
+	// undone when the Secret became that of another account of the cloud. One is there
+	// until it is undone, or is listed again.
+	// +optional
+	// +listType=set
+	LeftBehind []string `json:"leftBehind,omitempty"`
+
 	// ObservedGeneration is the metadata.generation that this status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

@@ -386,6 +386,11 @@ func (in *CloudProviderAccountStatus) DeepCopyInto(out *CloudProviderAccountStat
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.LeftBehind != nil {
+		in, out := &in.LeftBehind, &out.LeftBehind
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))
