@@ -22,6 +22,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Tier{}, &TierList{},
 		&Group{}, &GroupList{},
 		&ClusterGroup{}, &ClusterGroupList{},
+		&AntreaControllerInfo{}, &AntreaControllerInfoList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
