@@ -44,7 +44,7 @@ func (c *toControlPlane) rules(r *policy.TargetRule) []controlplanev1beta2.Netwo
 		c.addresses[g.Name] = g
 	}
 	for _, text := range slices.Compact(s.told) {
-		c.problems.add(r.Key, "%s", text)
+		c.add(r.Key, "%s", text)
 	}
 	return out
 }
@@ -72,9 +72,9 @@ func (s *sending) tell(format string, args ...any) {
 
 func (s *sending) parts() []controlplanev1beta2.NetworkPolicyRule {
 	r := s.r
-	services, any := s.services(r.Traffic, s.denies())
+	services, all := s.services(r.Traffic, s.denies())
 	egress := r.Direction == policy.Egress
-	byName := egress && !any && slices.ContainsFunc(r.Traffic, func(t policy.Traffic) bool { return t.PortName != "" })
+	byName := egress && !all && slices.ContainsFunc(r.Traffic, func(t policy.Traffic) bool { return t.PortName != "" })
 
 	var peer controlplanev1beta2.NetworkPolicyPeer // by address and by name
 	if r.AllPeers {
@@ -103,14 +103,14 @@ func (s *sending) parts() []controlplanev1beta2.NetworkPolicyRule {
 	}
 	slices.Sort(peer.AddressGroups)
 	peer.AddressGroups = slices.Compact(peer.AddressGroups)
-	if hasPeers(peer) && (any || len(services) > 0) {
+	if hasPeers(peer) && (all || len(services) > 0) {
 		out = append(out, s.rule(peer, services))
 	}
-	if to := serviceReferences(r.Services); egress && !r.AllPeers && len(to) > 0 && (any || len(services) > 0) {
-		if !any {
+	if to := serviceReferences(r.Services); egress && !r.AllPeers && len(to) > 0 && (all || len(services) > 0) {
+		if !all {
 			s.tell("names Services with only some of their traffic")
 		}
-		if any || s.denies() {
+		if all || s.denies() {
 			out = append(out, s.rule(controlplanev1beta2.NetworkPolicyPeer{ToServices: to}, nil))
 		}
 	}
@@ -233,9 +233,9 @@ func (s *sending) isAmbiguous(key string, w *policy.Workload, a netip.Addr) bool
 	})
 }
 
-// services returns traffic on the wire; any says that it is all there is, which stands
+// services returns traffic on the wire; all says that it is all there is, which stands
 // there as an empty list. Without either it is nothing.
-func (s *sending) services(traffic []policy.Traffic, denies bool) (out []controlplanev1beta2.Service, any bool) {
+func (s *sending) services(traffic []policy.Traffic, denies bool) (out []controlplanev1beta2.Service, all bool) {
 	for _, t := range traffic {
 		switch t.Protocol {
 		case 0:

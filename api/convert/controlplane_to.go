@@ -117,18 +117,18 @@ func (c *toControlPlane) isolate(e policy.Enforced) {
 		}
 		if id != "" {
 			c.isolated[d][e.Workload.ID] = true
-			c.add(id, id+"/"+d.String()+"/isolates", d, e.Workload, controlplanev1beta2.NetworkPolicyRule{Direction: directions[d], Priority: -1})
+			c.attach(id, id+"/"+d.String()+"/isolates", d, e.Workload, controlplanev1beta2.NetworkPolicyRule{Direction: directions[d], Priority: -1})
 		}
 		if denies {
-			c.add(isolationPrefix+d.String(), isolationPrefix+d.String(), d, e.Workload, withPeer(d, controlplanev1beta2.NetworkPolicyRule{
+			c.attach(isolationPrefix+d.String(), isolationPrefix+d.String(), d, e.Workload, withPeer(d, controlplanev1beta2.NetworkPolicyRule{
 				Direction: directions[d], Action: new(antreav1beta1.RuleActionDrop),
 			}, controlplanev1beta2.NetworkPolicyPeer{IPBlocks: allBlocks()}))
 		}
 	}
 }
 
-// add has rule apply to one workload more.
-func (c *toControlPlane) add(id, key string, d policy.Direction, w *policy.Workload, rule controlplanev1beta2.NetworkPolicyRule) {
+// attach has rule apply to one workload more.
+func (c *toControlPlane) attach(id, key string, d policy.Direction, w *policy.Workload, rule controlplanev1beta2.NetworkPolicyRule) {
 	list := c.sent[id]
 	i := slices.IndexFunc(list, func(s sentRule) bool { return s.key == key })
 	if i < 0 {
@@ -149,7 +149,7 @@ func (c *toControlPlane) send(r *policy.TargetRule, subjects []*policy.Workload)
 		all := len(subjects)
 		subjects = slices.DeleteFunc(slices.Clone(subjects), func(w *policy.Workload) bool { return !c.isolated[r.Direction][w.ID] })
 		if len(subjects) < all {
-			c.add1(r, "would isolate %d workloads that nothing isolates: left out for them", all-len(subjects))
+			c.add(r.Key, "would isolate %d workloads that nothing isolates: left out for them", all-len(subjects))
 		}
 	}
 	if len(subjects) == 0 {
@@ -163,11 +163,6 @@ func (c *toControlPlane) send(r *policy.TargetRule, subjects []*policy.Workload)
 		c.places[r.Policy] = r
 		c.sent[r.Policy] = append(c.sent[r.Policy], sentRule{key: r.Key, direction: r.Direction, rules: rules, subjects: subjects})
 	}
-}
-
-// add1 tells what is sent otherwise of r.
-func (c *toControlPlane) add1(r *policy.TargetRule, format string, args ...any) {
-	c.problems.add(r.Key, format, args...)
 }
 
 // policy sends one policy with the groups that it applies to.
