@@ -62,7 +62,7 @@ func TestA16_Admission(t *testing.T) {
 		{name: "azure-no-subscription", text: azure("azure-sub", "westus2"), want: "set subscriptionId"},
 		{name: "azure-no-tenant", text: azure("azure-tenant", "westus2"), want: "set tenantId"},
 		{name: "azure-no-client", text: azure("azure-client", "westus2"), want: "set clientId"},
-		{name: "azure-no-key", text: azure("azure-key", "westus2"), want: "set clientKey or sessionToken"},
+		{name: "azure-no-key", text: azure("azure-key", "westus2"), want: "set clientKey, sessionToken or identity"},
 		{name: "azure-no-region", text: azure("azure", ""), want: "azureConfig.region"},
 		{name: "azure-blank-region", text: azure("azure", "' '"), want: "azureConfig.region[0]"},
 		{name: "polls-often", text: aws("keys", ", pollIntervalInSeconds: 29"), want: "pollIntervalInSeconds"},

@@ -88,12 +88,12 @@ func (w *world) matrix(want [][]string) [][]string {
 			flows = append(flows, w.flow(row[0], c))
 		}
 	}
-	verdicts := w.sim.ReachAll(flows)
+	verdicts := w.verdicts(flows)
 	out := [][]string{want[0]}
 	for i, row := range want[1:] {
 		cells := []string{row[0]}
 		for _, v := range verdicts[i*len(columns) : (i+1)*len(columns)] {
-			cells = append(cells, map[sim.Result]string{sim.Allowed: ".", sim.Denied: "X", sim.Unreachable: "-", sim.Invalid: "?"}[v.Result])
+			cells = append(cells, map[sim.Result]string{sim.Allowed: ".", sim.Denied: "X", sim.Unreachable: "-", sim.Invalid: "?"}[v])
 		}
 		out = append(out, cells)
 	}
@@ -160,9 +160,41 @@ func (w *world) calls() map[string]int {
 // ResetCalls.
 func (w *world) mustNotWrite() {
 	w.t.Helper()
-	if all := w.sim.Calls().Writes; len(all) > 0 {
-		w.t.Fatalf("%d writes; want none. The first: %+v", len(all), all[0])
+	if all := w.written(); len(all) > 0 {
+		w.t.Fatalf("%d writes; want none. The first: %s", len(all), all[0])
 	}
+}
+
+// verdicts asks who reaches whom.
+func (w *world) verdicts(flows []sim.Flow) []sim.Result {
+	if w.azure != nil {
+		return w.azure.verdicts(flows)
+	}
+	var out []sim.Result
+	for _, v := range w.sim.ReachAll(flows) {
+		out = append(out, v.Result)
+	}
+	return out
+}
+
+// written tells of the calls that changed the cloud, or tried to, since the last ResetCalls.
+func (w *world) written() []string {
+	if w.azure != nil {
+		return w.azure.written()
+	}
+	var out []string
+	for _, c := range w.sim.Calls().Writes {
+		out = append(out, fmt.Sprintf("%s %v", c.Action, c.Params))
+	}
+	return out
+}
+
+// state is all that there is in the cloud.
+func (w *world) state() any {
+	if w.azure != nil {
+		return w.azure.Estate()
+	}
+	return w.sim.Estate()
 }
 
 // fault sets a fault of the cloud.
@@ -221,13 +253,13 @@ func (s *stillness) look(w *world) error {
 	if w.run == nil {
 		return fmt.Errorf("no controller runs")
 	}
-	state, err := json.Marshal(w.sim.Estate())
+	state, err := json.Marshal(w.state())
 	if err != nil {
 		return err
 	}
 	h := fnv.New64a()
 	h.Write(state)
-	print := fmt.Sprint(h.Sum64(), len(w.sim.Calls().Writes))
+	print := fmt.Sprint(h.Sum64(), len(w.written()))
 	targets, stats := w.run.Targets(), w.run.Stats()
 	err = unsynced(targets)
 	if err == nil && s.print == print && s.done(targets, stats.Polls) {

@@ -47,8 +47,9 @@ type world struct {
 	ns      string            // that which objects are in when they do not say
 	names   map[string]string // what matrices call VMs, with their IDs
 
-	sim *sim.Cloud
-	url string // of sim
+	sim   *sim.Cloud
+	url   string      // of sim
+	azure *azureCloud // in place of sim; nil in worlds of AWS
 
 	o     controller.Options // of the next start; Namespaces begins with ns
 	aws   aws.Options        // likewise
@@ -166,13 +167,14 @@ func (w *world) start() *controller.Controller {
 	}
 	r := &run{config: rest.CopyConfig(w.config)}
 	r.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return mortal{r, next} })
-	o, adapters := w.o, clouds.Options{AWS: w.aws}
+	o, adapters := w.o, clouds.Options{AWS: w.aws, Azure: azureOptions}
 	adapters.AWS.Proxy = func(*http.Request) (*url.URL, error) {
 		if r.dead.Load() {
 			return nil, errDead
 		}
 		return nil, nil
 	}
+	adapters.Azure.Proxy = adapters.AWS.Proxy
 	o.Clouds = clouds.Factories(w.cluster, adapters)
 	var err error
 	if r.Controller, err = controller.New(r.config, o); err != nil {

@@ -1,7 +1,6 @@
 package acceptance_test
 
 import (
-	"fmt"
 	"sync"
 
 	sim "isobar.dev/sim/aws"
@@ -39,11 +38,7 @@ func (w *world) watch(flows []sim.Flow) *probe {
 }
 
 func (p *probe) ask() []sim.Result {
-	out := make([]sim.Result, len(p.flows))
-	for i, v := range p.w.sim.ReachAll(p.flows) {
-		out[i] = v.Result
-	}
-	return out
+	return p.w.verdicts(p.flows)
 }
 
 // rebase takes the verdicts of now as those before the next change.
@@ -58,8 +53,8 @@ func (p *probe) rebase() {
 func (p *probe) sample() {
 	now := p.ask()
 	after := "no call"
-	if all := p.w.sim.Calls().Writes; len(all) > 0 {
-		after = fmt.Sprintf("%s %v", all[len(all)-1].Action, all[len(all)-1].Params)
+	if all := p.w.written(); len(all) > 0 {
+		after = all[len(all)-1]
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
