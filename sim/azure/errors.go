@@ -15,7 +15,13 @@ type apiError struct {
 	after   time.Duration // Retry-After, when it is not zero
 }
 
-func (e *apiError) Error() string { return e.code + ": " + e.message }
+func (e *apiError) Error() string {
+	text := e.code + ": " + e.message
+	for _, d := range e.details {
+		text += " " + d.Error()
+	}
+	return text
+}
 
 // errorStatus are the HTTP statuses of codes that are not refused with 400.
 var errorStatus = map[string]int{ // read only

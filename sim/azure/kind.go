@@ -80,8 +80,8 @@ var (
 func (k *kind) provider() string { p, _, _ := strings.Cut(k.name, "/"); return p }
 func (k *kind) plural() string   { _, t, _ := strings.Cut(k.name, "/"); return t }
 
-// etags says whether it is as Microsoft.Network writes it: with an ETag and a resourceGuid.
-func (k *kind) etags() bool { return k.provider() == networkAPI || k == scaleInterfaces }
+// inNetwork says whether it is as Microsoft.Network writes it.
+func (k *kind) inNetwork() bool { return k.provider() == networkAPI || k == scaleInterfaces }
 
 // kindOf finds a kind by its provider and type.
 func kindOf(provider, t string) *kind {
@@ -178,8 +178,8 @@ func (w *world) body(r *resource) Document {
 	body["id"], body["name"], body["type"] = r.id.String(), r.id.name(), r.kind.name
 	props := object(body, "properties")
 	props["provisioningState"] = r.state
-	if r.kind.etags() {
-		body["etag"] = r.etag
+	body["etag"] = r.etag
+	if r.kind.inNetwork() {
 		props["resourceGuid"] = r.guid
 	}
 	for _, p := range r.kind.parts {

@@ -19,7 +19,7 @@ func newWorld(e Estate) (*world, error) {
 	w := &world{
 		serial: e.Serial, tokenKey: e.TokenKey, tags: map[string][]netip.Prefix{}, tagNames: map[string]string{},
 		tenants: map[string]*Tenant{}, subs: map[string]*subscription{}, things: map[string]*resource{}, users: map[string]map[string]bool{},
-		addrs: map[netAddr]string{}, halves: map[half]string{}, ops: map[string]*operation{}, lists: map[string][]string{},
+		addrs: map[netAddr]string{}, halves: map[half]string{}, ops: map[string]*operation{}, lists: map[string][]string{}, counts: map[string]int{},
 	}
 	if w.tokenKey == "" {
 		key := make([]byte, 32)
@@ -291,6 +291,13 @@ func (w *world) estate() Estate {
 	for _, k := range sortedKeys(w.subs) {
 		s := *w.subs[k].Subscription
 		s.Groups = nil
+		// A virtual network may have gone since.
+		gone := func(id string) bool { return w.things[keyOf(id)] == nil }
+		s.Uplinks = slices.DeleteFunc(slices.Clone(s.Uplinks), func(u Uplink) bool { return gone(u.VirtualNetwork) })
+		s.AdminRules = slices.Clone(s.AdminRules)
+		for i := range s.AdminRules {
+			s.AdminRules[i].VirtualNetworks = slices.DeleteFunc(slices.Clone(s.AdminRules[i].VirtualNetworks), gone)
+		}
 		for _, g := range sortedKeys(w.subs[k].groups) {
 			s.Groups = append(s.Groups, w.subs[k].groups[g])
 		}

@@ -55,13 +55,7 @@ func (w *world) overQuota(r *resource, what string, most int) *apiError {
 	if w.things[r.key()] != nil {
 		return nil
 	}
-	n := 0
-	for _, k := range w.list(r.id.subscription, r.kind) {
-		if w.things[k].location() == r.location() {
-			n++
-		}
-	}
-	if n < most {
+	if w.counts[countKeyOf(r)] < most {
 		return nil
 	}
 	return errf(what, "Cannot create more than %d %s for this subscription in this region.", most, r.kind.plural())

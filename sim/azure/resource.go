@@ -10,11 +10,7 @@ import (
 // tell is a resource as an answer to its own path.
 func (q *request) tell(r *resource, status int) *answer {
 	body := q.w.body(r)
-	a := &answer{status: status, body: body, header: map[string]string{}}
-	if r.kind.etags() {
-		a.header["ETag"] = r.etag
-	}
-	return a
+	return &answer{status: status, body: body, header: map[string]string{"ETag": r.etag}}
 }
 
 func getResource(k *kind) func(*request) (*answer, *apiError) {

@@ -248,11 +248,7 @@ func listUsages(location string) func(*request) (*answer, *apiError) {
 		} {
 			n := 0
 			if u.kind != nil {
-				for _, key := range q.w.list(s.ID, u.kind) {
-					if q.w.things[key].location() == location {
-						n++
-					}
-				}
+				n = q.w.counts[fold(s.ID+" "+u.kind.name)+" "+location]
 			}
 			out = append(out, Document{
 				"id":           "/subscriptions/" + s.ID + "/providers/Microsoft.Network/locations/" + location + "/usages/" + u.name,

@@ -25,7 +25,8 @@ type world struct {
 	halves   map[half]string            // states of peerings
 	ops      map[string]*operation      // by id
 	pending  []*operation
-	lists    map[string][]string // keys of a type in a subscription, sorted
+	lists    map[string][]string // keys of a kind in a subscription, sorted
+	counts   map[string]int      // of a kind in a subscription and location
 	judges   *index              // of the live state; nil when it must be made
 }
 
@@ -75,7 +76,11 @@ func (w *world) put(r *resource) {
 	if old != nil {
 		w.forget(old)
 	} else {
-		delete(w.lists, listKey(r))
+		w.counts[countKeyOf(r)]++
+		if keys, ok := w.lists[listKey(r)]; ok {
+			i, _ := slices.BinarySearch(keys, k)
+			w.lists[listKey(r)] = slices.Insert(slices.Clone(keys), i, k) // somebody may be walking over the old one
+		}
 	}
 	w.things[k] = r
 	for _, l := range r.kind.links(r) {
@@ -101,6 +106,7 @@ func (w *world) drop(k string) {
 	}
 	w.forget(r)
 	delete(w.things, k)
+	w.counts[countKeyOf(r)]--
 	delete(w.lists, listKey(r))
 	w.judges = nil
 }
@@ -123,6 +129,8 @@ func (w *world) forget(r *resource) {
 }
 
 func listKey(r *resource) string { return fold(r.id.subscription + " " + r.kind.name) }
+
+func countKeyOf(r *resource) string { return listKey(r) + " " + r.location() }
 
 // list are the keys of all resources of a kind in a subscription, sorted.
 func (w *world) list(sub string, k *kind) []string {
@@ -160,6 +168,7 @@ func (w *world) frozen() *world {
 		f.users[k] = maps.Clone(v)
 	}
 	f.lists, f.pending, f.judges = map[string][]string{}, nil, nil
+	f.counts, f.halves = maps.Clone(w.counts), maps.Clone(w.halves)
 	f.subs = map[string]*subscription{}
 	for k, s := range w.subs {
 		c := *s

@@ -1,0 +1,143 @@
+package azure
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// FuzzRequest runs any call with a proper token: no panic, an answer that is JSON with a code when it
+// refuses, and a state that still makes an estate.
+func FuzzRequest(f *testing.F) {
+	const (
+		group   = "/subscriptions/" + SampleSubscription + "/resourceGroups/shop"
+		network = group + "/providers/Microsoft.Network/"
+		compute = group + "/providers/Microsoft.Compute/"
+		rule    = `{"name":"r","properties":{"priority":100,"direction":"Inbound","access":"Allow","protocol":"Tcp","sourceAddressPrefix":"10.0.0.0/8","sourcePortRange":"*","destinationAddressPrefix":"*","destinationPortRange":"443"}}`
+	)
+	for _, s := range []struct{ method, path, body string }{
+		{"GET", network + "networkInterfaces?$skiptoken=YQ", ""},
+		{"PUT", network + "networkSecurityGroups/n", `{"location":"westeurope","tags":{"a":"b"},"properties":{"securityRules":[` + rule + `]}}`},
+		{"PUT", network + "networkSecurityGroups/shop-web/securityRules/r", rule},
+		{"PATCH", network + "networkSecurityGroups/shop-web", `{"tags":{"a":"b"}}`},
+		{"DELETE", network + "networkSecurityGroups/shop-web", ""},
+		{"PUT", network + "networkInterfaces/web-1-nic", `{"location":"westeurope","properties":{"networkSecurityGroup":{"id":"/"},"ipConfigurations":[{"name":"a","properties":{"subnet":{"id":"` + network + `virtualNetworks/shop/subnets/public"},"applicationSecurityGroups":[{"id":""}]}}]}}`},
+		{"PUT", network + "virtualNetworks/n", `{"location":"westeurope","properties":{"addressSpace":{"addressPrefixes":["10.9.0.0/16","::/0"]},"subnets":[{"name":"s","properties":{"addressPrefixes":["10.9.0.0/30"]}}],"virtualNetworkPeerings":[{"name":"p","properties":{"remoteVirtualNetwork":{"id":"` + network + `virtualNetworks/data"}}}]}}`},
+		{"PUT", network + "publicIPAddresses/p", `{"location":"westeurope","sku":{"name":"Basic"},"properties":{"ipAddress":"::1"}}`},
+		{"PUT", compute + "virtualMachines/v", `{"location":"westeurope","properties":{"networkProfile":{"networkInterfaces":[{"id":"` + network + `networkInterfaces/web-1-nic"}]}}}`},
+		{"PUT", compute + "virtualMachineScaleSets/v", `{"location":"westeurope","sku":{"capacity":2},"properties":{"virtualMachineProfile":{"networkProfile":{"networkInterfaceConfigurations":[{"name":"n","properties":{"ipConfigurations":[{"name":"i","properties":{"subnet":{"id":"` + network + `virtualNetworks/shop/subnets/public"}}}]}}]}}}}`},
+		{"POST", compute + "virtualMachines/web-1/deallocate", ""},
+		{"PATCH", compute + "virtualMachines/web-1", `{"tags":null,"properties":{"networkProfile":{"networkInterfaces":[]}}}`},
+		{"PATCH", network + "networkInterfaces/web-1-nic/providers/Microsoft.Resources/tags/default", `{"operation":"Merge","properties":{"tags":{"x":"y"}}}`},
+		{"DELETE", group, ""},
+		{"PUT", group, `{"location":"West Europe","tags":{}}`},
+		{"GET", "/subscriptions/" + SampleSubscription + "/providers/Microsoft.Compute/virtualMachines?statusOnly=true&$filter='virtualMachineScaleSet/id' eq x", ""},
+	} {
+		f.Add(s.method, s.path, s.body)
+	}
+	f.Fuzz(func(t *testing.T, method, path, body string) {
+		if len(path)+len(body) > 1<<12 {
+			return
+		}
+		now := time.Unix(1700000000, 0)
+		c, err := New(Sample(), Options{Now: func() time.Time { return now }, NoThrottle: true, Settle: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := url.Parse(path)
+		if err != nil || !isManagement(u.Path) {
+			return
+		}
+		q := u.Query()
+		for _, api := range []string{"2024-07-01", "2024-05-01", "2022-12-01", "2018-10-01"} {
+			q.Set("api-version", api)
+			r := &http.Request{Method: method, URL: &url.URL{Path: u.Path, RawQuery: q.Encode()}, Header: http.Header{}, Body: http.NoBody, Host: "h"}
+			r.Body = readCloser{strings.NewReader(body)}
+			tenant := c.w.tenant(SampleTenant)
+			r.Header.Set("Authorization", "Bearer "+c.issue(principal{tenant, tenant.Applications[0]}, audience))
+			w := httptest.NewRecorder()
+			c.Handler().ServeHTTP(w, r)
+			var doc struct{ Error *struct{ Code string } }
+			if w.Body.Len() > 0 && json.Unmarshal(w.Body.Bytes(), &doc) != nil {
+				t.Fatalf("%d %s", w.Code, w.Body)
+			}
+			if w.Code >= 400 && method != http.MethodHead && (doc.Error == nil || doc.Error.Code == "") || w.Code >= 500 {
+				t.Fatalf("%d %s", w.Code, w.Body)
+			}
+			if _, err := New(c.Estate(), Options{}); err != nil {
+				t.Fatalf("%s %s %s: %d: the state is broken: %v", method, path, body, w.Code, err)
+			}
+		}
+	})
+}
+
+type readCloser struct{ *strings.Reader }
+
+func (readCloser) Close() error { return nil }
+
+// FuzzEstate reads any estate: what is taken is taken again from what it became.
+func FuzzEstate(f *testing.F) {
+	f.Add(shop)
+	f.Add([]byte(`{"tenants":[{"id":"` + SampleTenant + `"}],"subscriptions":[{"id":"` + SampleSubscription + `","tenant":"` + SampleTenant + `","locations":["x"],"resourceGroups":[{"name":"g","location":"x"}],"resources":[{"id":"/subscriptions/` + SampleSubscription + `/resourceGroups/g/providers/Microsoft.Network/publicIPAddresses/p","location":"x"}]}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 1<<16 {
+			return
+		}
+		e, err := ParseEstate(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		c, err := New(e, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(c.Estate(), Options{}); err != nil {
+			t.Errorf("what it became is not taken: %v", err)
+		}
+	})
+}
+
+// FuzzID compares an id with what it is written as.
+func FuzzID(f *testing.F) {
+	f.Add("/subscriptions/" + SampleSubscription + "/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/s")
+	f.Add("/SUBSCRIPTIONS/x//")
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := parseID(s)
+		if err != nil {
+			return
+		}
+		again, err := parseID(id.String())
+		if err != nil || again.key() != id.key() || id.key() != fold(s) {
+			t.Errorf("%q became %q, %v", s, id, err)
+		}
+	})
+}
+
+// FuzzWildcard compares the matcher of actions with a plain recursive one.
+func FuzzWildcard(f *testing.F) {
+	f.Add("Microsoft.Network/*/write", "microsoft.network/networkInterfaces/write")
+	f.Add("**a*", "aaba")
+	f.Fuzz(func(t *testing.T, p, s string) {
+		if len(p) > 12 || len(s) > 24 {
+			return
+		}
+		if got, want := wildcard(p, s), slowWildcard(fold(p), fold(s)); got != want {
+			t.Errorf("wildcard(%q, %q) = %t, want %t", p, s, got, want)
+		}
+	})
+}
+
+func slowWildcard(p, s string) bool {
+	switch {
+	case p == "":
+		return s == ""
+	case p[0] == '*':
+		return slowWildcard(p[1:], s) || s != "" && slowWildcard(p, s[1:])
+	}
+	return s != "" && p[0] == s[0] && slowWildcard(p[1:], s[1:])
+}
