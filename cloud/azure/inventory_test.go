@@ -246,6 +246,49 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// What a list lacks although a VM refers to it is read by itself: lists lag behind. What
+// is gone by then is no error.
+func TestListsLagBehind(t *testing.T) {
+	e, sub := emptyEstate("westeurope")
+	p := newGroup(sub, "rg", "westeurope")
+	net := p.vnet("net", "10.0.0.0/16")
+	ip := p.add("Microsoft.Network/publicIPAddresses", "ip", object{"ipAddress": "198.18.0.7"}, nil)
+	p.vm("vm", "", "", nil, p.nic("nic1", net+"/subnets/main", object{"publicIPAddress": object{"id": ip}}, "10.0.0.5"), p.nic("nic2", net+"/subnets/main", nil, "10.0.0.6"))
+	c := serve(t, e, sim.Options{})
+	a := c.account(t)
+	addrs := func() string {
+		t.Helper()
+		got := a.VMs(context.Background(), "westeurope", []cloud.Match{{}})[0]
+		if got.Err != nil || len(got.VMs) != 1 {
+			t.Fatalf("%+v", got)
+		}
+		var out []netip.Addr
+		for _, n := range got.VMs[0].Interfaces {
+			out = append(append(out, n.Private...), n.Public...)
+		}
+		return fmt.Sprint(out)
+	}
+	fault := func(f sim.Fault) {
+		t.Helper()
+		if _, err := c.AddFault(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fault(sim.Fault{Kind: sim.FaultEmpty, Operation: "NetworkInterfaces_ListAll"})
+	fault(sim.Fault{Kind: sim.FaultEmpty, Operation: "PublicIPAddresses_ListAll"})
+	if got := addrs(); got != "[10.0.0.5 198.18.0.7 10.0.0.6]" {
+		t.Errorf("with empty lists: %s", got)
+	}
+	fault(sim.Fault{Kind: sim.FaultError, Code: "ResourceNotFound", Operation: "NetworkInterfaces_Get", Resource: "nic2"})
+	if got := addrs(); got != "[10.0.0.5 198.18.0.7]" {
+		t.Errorf("without nic2: %s", got)
+	}
+	fault(sim.Fault{Kind: sim.FaultError, Code: "AuthorizationFailed", Operation: "NetworkInterfaces_Get", Resource: "nic1"})
+	if got := a.VMs(context.Background(), "westeurope", []cloud.Match{{}})[0]; got.Err == nil {
+		t.Errorf("with an interface that cannot be read: %+v", got)
+	}
+}
+
 // Instances of a uniform scale set are VMs, with names of their own.
 func TestScaleSet(t *testing.T) {
 	e, sub := emptyEstate("westeurope")
