@@ -11,10 +11,21 @@ import (
 // While rules change, no flow is refused that both the old and the new rules allow, and none
 // passes that both refuse: asked between every two writes, of all pairs of VMs.
 func TestP22_NoFlowBlinks(t *testing.T) {
-	w := newWorld(t, tiers(), sim.Options{GroupHiddenCalls: 1})
-	w.start()
-	w.account()
-	w.importAll()
+	t.Run("aws", func(t *testing.T) {
+		w := newWorld(t, tiers(), sim.Options{GroupHiddenCalls: 1})
+		w.start()
+		w.account()
+		w.importAll()
+		noFlowBlinks(t, w)
+	})
+	t.Run("azure", func(t *testing.T) {
+		front, back := manyInAzure("web", "web", 12), manyInAzure("db", "db", 2)
+		front.vms = append(front.vms, manyInAzure("app", "app", 6).vms...)
+		noFlowBlinks(t, inAzure(t, atOnce, [][2]vnet{{front, back}}, front, back))
+	})
+}
+
+func noFlowBlinks(t *testing.T, w *world) {
 	w.settle()
 	p := w.watch(w.flows("22", "80", "443", "5432"))
 	web, app, db := byRole("web"), byRole("app"), byRole("db")
@@ -42,10 +53,10 @@ func TestP22_NoFlowBlinks(t *testing.T) {
 			w.policy("not-web", onRole("app", "ingress", "{action: Drop, from: ["+db+"]}", allow("ingress", anybody, 443)))
 		}},
 		{"a VM is another", func() {
-			w.patch(entities, "virtualmachine-i-web0", `{"metadata": {"labels": {"nephe.antrea.io/tag-Role": "app"}}}`)
+			w.patch(entities, w.entityOf(t, "web0"), `{"metadata": {"labels": {"nephe.antrea.io/tag-Role": "app"}}}`)
 		}},
 		{"and itself again", func() {
-			w.patch(entities, "virtualmachine-i-web0", `{"metadata": {"labels": {"nephe.antrea.io/tag-Role": null}}}`)
+			w.patch(entities, w.entityOf(t, "web0"), `{"metadata": {"labels": {"nephe.antrea.io/tag-Role": null}}}`)
 		}},
 		{"back to one peer", func() { w.policy("db", onRole("db", "ingress", allow("ingress", app, 5432))) }},
 		{"a block", func() {
@@ -66,6 +77,18 @@ func TestP22_NoFlowBlinks(t *testing.T) {
 			w.settle()
 		})
 	}
+}
+
+// entityOf returns the name of the ExternalEntity of a VM.
+func (w *world) entityOf(t *testing.T, vm string) string {
+	t.Helper()
+	for _, name := range w.list(entities) {
+		if of := strings.TrimPrefix(name, "virtualmachine-"); of == "i-"+vm || strings.HasPrefix(of, vm+"-") {
+			return name
+		}
+	}
+	t.Fatalf("no ExternalEntity of %s", vm)
+	return ""
 }
 
 // tiers are two peered networks with twelve web VMs, six app VMs and two databases.
