@@ -57,7 +57,7 @@ func (d *Driver) place() Place {
 	p.Peers, p.Carried = d.ground.peers, d.ground.carried()
 	p.nephe = d.ground.leftovers()
 	d.listsInto(&p)
-	p.Fixed = map[string]string{}
+	p.Fixed, p.Delegated = map[string]string{}, map[string]bool{}
 	p.Spare = p.Quotas.orDefaults().GroupsPerRegion - p.Foreign - len(d.ground.groups)
 	p.Present, p.Attached = map[string]*Group{}, map[string][]string{}
 	for key, f := range d.ground.groups {
@@ -69,6 +69,7 @@ func (d *Driver) place() Place {
 		if f.service != nil && f.service.fixed != "" {
 			p.Fixed[id] = f.service.fixed
 		}
+		p.Delegated[id] = f.delegated
 		for _, key := range f.ours {
 			if g := d.ground.groups[key]; g != nil && g.now != nil && p.Present[g.now.Class] == g.now {
 				p.Attached[id] = append(p.Attached[id], g.now.Class)

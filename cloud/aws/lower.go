@@ -60,6 +60,9 @@ type Place struct {
 	Own map[string]int
 	// Fixed says of services, by ID, why no group of ours can be attached to them.
 	Fixed map[string]string
+	// Delegated are the interfaces, by ID, that have more addresses than those that are
+	// known one by one.
+	Delegated map[string]bool
 	// Present are our groups that enforce, by class, as they are, and Attached is
 	// which of them each network interface has, by ID.
 	Present  map[string]*Group
@@ -378,7 +381,7 @@ func countPrefixes(nics map[string][]netip.Addr) int {
 
 // slots is how many more groups an interface may have.
 func (l *lowering) slots(nic string) int {
-	if !joins(nic) || l.Fixed[nic] != "" {
+	if !l.joins(nic) {
 		return 0
 	}
 	own := 1 // for the enforcement group

@@ -90,7 +90,7 @@ func (a *applier) kins(movers []*mover) []*kin {
 		var addrs []netip.Addr
 		for _, m := range k.movers {
 			addrs = append(addrs, m.facts.addrs...)
-			if len(m.facts.addrs) == 0 {
+			if len(m.facts.addrs) == 0 || m.facts.delegated {
 				k.anywhere = true
 			}
 		}

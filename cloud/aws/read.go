@@ -67,6 +67,7 @@ type nicFacts struct {
 	ours      []string // keys, sorted
 	own       []string // IDs of other groups, sorted
 	addrs     []netip.Addr
+	delegated bool     // it has prefixes besides
 	originals []string // IDs that the tags remember, sorted
 	kept      bool     // the tags are there
 	owner     string   // the cluster of the tags
@@ -335,7 +336,7 @@ func (d *Driver) nic(g *ground, n types.NetworkInterface) *nicFacts {
 			f.own = append(f.own, id)
 		}
 	}
-	f.addrs = addrsOf(n)
+	f.addrs, f.delegated = addrsOf(n), len(n.Ipv4Prefixes)+len(n.Ipv6Prefixes) > 0
 	tags := tagsOf(n.TagSet)
 	f.owner = tags[tagCluster]
 	for _, key := range slices.Sorted(maps.Keys(tags)) {

@@ -48,8 +48,12 @@ func kindOf(id string) cloud.Kind {
 
 // joins says whether an interface may carry membership groups. A database may
 // not: it takes a group some minutes after it was told, or, while it is stopped,
-// not at all, and rules that named the group would cut it off until then.
-func joins(id string) bool { return kindOf(id) != cloud.Database }
+// not at all, and rules that named the group would cut it off until then. Nor may
+// what prefixes are delegated to: whatever has an address of these, as the Pods of a
+// Node, would count as a member too.
+func (l *lowering) joins(id string) bool {
+	return kindOf(id) != cloud.Database && l.Fixed[id] == "" && !l.Delegated[id]
+}
 
 // service is a database or a load balancer as its own API tells of it.
 type service struct {

@@ -156,7 +156,7 @@ func carries(objects map[string]Object, class, nic string) bool {
 
 // hasRoom says whether an interface may have one more group than it is to have.
 func (l *lowering) hasRoom(objects map[string]Object, nic string) bool {
-	if !joins(nic) || l.Fixed[nic] != "" {
+	if !l.joins(nic) {
 		return false
 	}
 	n := objects[NICKey(nic)].NIC

@@ -215,7 +215,8 @@ type Interface struct {
 	PublicIP    netip.Addr        `json:"publicIp,omitzero"`    // belongs to the primary private address
 	Elastic     bool              `json:"elastic,omitempty"`    // PublicIP survives a stop
 	IPv6        []netip.Addr      `json:"ipv6,omitempty"`
-	Keep        bool              `json:"keep,omitempty"` // survives the end of its instance
+	Delegated   []netip.Prefix    `json:"delegated,omitempty"` // whose addresses it has besides: /28 in IPv4, /80 in IPv6
+	Keep        bool              `json:"keep,omitempty"`      // survives the end of its instance
 	Attachment  string            `json:"attachment,omitempty"`
 	Tags        map[string]string `json:"tags,omitempty"`
 

@@ -112,6 +112,11 @@ func (q *request) groupSet(ids []string) elem {
 	})
 }
 
+// delegated returns the prefixes of one family that are delegated to n.
+func (n *Interface) delegated(is func(netip.Addr) bool) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(n.Delegated), func(p netip.Prefix) bool { return !is(p.Addr()) })
+}
+
 // interfaceXML writes an interface as DescribeNetworkInterfaces does; DescribeInstances has no tags in it.
 func (q *request) interfaceXML(n *Interface, groups []string, tags string) []elem {
 	public := func() elem {
@@ -138,6 +143,8 @@ func (q *request) interfaceXML(n *Interface, groups []string, tags string) []ele
 		items("ipv6AddressesSet", n.IPv6, func(a netip.Addr) []elem {
 			return []elem{tx("ipv6Address", a.String()), boolean("isPrimaryIpv6", false)}
 		}),
+		items("ipv4PrefixSet", n.delegated(netip.Addr.Is4), func(p netip.Prefix) []elem { return []elem{tx("ipv4Prefix", p.String())} }),
+		items("ipv6PrefixSet", n.delegated(netip.Addr.Is6), func(p netip.Prefix) []elem { return []elem{tx("ipv6Prefix", p.String())} }),
 	}
 	if n.instance != nil {
 		a := el("attachment", tx("attachmentId", n.Attachment), integer("deviceIndex", n.device), tx("status", "attached"),

@@ -17,7 +17,7 @@ func (w *world) newSite(account string, r *Region, now time.Time) (*site, error)
 		vpcs: map[string]*VPC{}, subnets: map[string]*Subnet{}, groups: map[string]*Group{}, lists: awsLists(r.Name),
 		instances: map[string]*Instance{}, enis: map[string]*Interface{}, carriers: map[string]map[string]*Interface{},
 		databases: map[string]*Database{}, balancers: map[string]*LoadBalancer{},
-		addrs: map[vpcAddr]*Interface{}, replays: map[string]replayed{},
+		addrs: map[vpcAddr]*Interface{}, delegated: map[vpcPrefix]*Interface{}, replays: map[string]replayed{},
 	}
 	if err := r.Quotas.check(); err != nil {
 		return nil, err
@@ -286,6 +286,19 @@ func (w *world) loadInterface(s *site, n *Interface, i *Instance, device int) er
 			return fmt.Errorf("%s: %s is used twice", n.ID, a)
 		}
 	}
+	for k, p := range n.Delegated {
+		if p.Bits() != map[bool]int{true: 28, false: 80}[p.Addr().Is4()] || p != p.Masked() || !slices.ContainsFunc(sub.CIDRs, func(c netip.Prefix) bool { return c.Bits() <= p.Bits() && c.Overlaps(p) }) {
+			return fmt.Errorf("%s: %s cannot be delegated in %s", n.ID, p, sub.ID)
+		}
+		for _, o := range s.enis {
+			if o.vpc == n.vpc && (slices.ContainsFunc(slices.Concat(o.PrivateIPs, o.IPv6), p.Contains) || slices.Contains(o.Delegated, p)) {
+				return fmt.Errorf("%s: addresses of %s are %s's", n.ID, p, o.ID)
+			}
+		}
+		if slices.Contains(n.Delegated[:k], p) || slices.ContainsFunc(slices.Concat(n.PrivateIPs, n.IPv6), p.Contains) {
+			return fmt.Errorf("%s: addresses of %s are given twice", n.ID, p)
+		}
+	}
 	if n.PublicIP.IsValid() && !n.PublicIP.Is4() {
 		return fmt.Errorf("%s: the public address %s is not IPv4", n.ID, n.PublicIP)
 	}
@@ -311,6 +324,9 @@ func (s *site) plug(n *Interface) {
 	for _, a := range slices.Concat(n.PrivateIPs, n.IPv6) {
 		s.addrs[vpcAddr{n.vpc, a}] = n
 	}
+	for _, p := range n.Delegated {
+		s.delegated[vpcPrefix{n.vpc, p}] = n
+	}
 }
 
 func (s *site) unplug(n *Interface) {
@@ -318,6 +334,9 @@ func (s *site) unplug(n *Interface) {
 	delete(s.enis, n.ID)
 	for _, a := range slices.Concat(n.PrivateIPs, n.IPv6) {
 		delete(s.addrs, vpcAddr{n.vpc, a})
+	}
+	for _, p := range n.Delegated {
+		delete(s.delegated, vpcPrefix{n.vpc, p})
 	}
 }
 

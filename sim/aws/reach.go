@@ -398,5 +398,5 @@ func (w *world) peerMatches(s *site, g *Group, r *Rule, pk packet) bool {
 
 // has says whether a is one of the addresses of n inside its VPC.
 func (n *Interface) has(a netip.Addr) bool {
-	return slices.Contains(n.PrivateIPs, a) || slices.Contains(n.IPv6, a)
+	return slices.Contains(n.PrivateIPs, a) || slices.Contains(n.IPv6, a) || slices.ContainsFunc(n.Delegated, func(p netip.Prefix) bool { return p.Contains(a) })
 }

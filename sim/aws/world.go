@@ -39,6 +39,7 @@ type site struct {
 	balancers map[string]*LoadBalancer
 	carriers  map[string]map[string]*Interface // interfaces by group id
 	addrs     map[vpcAddr]*Interface           // interfaces by private and IPv6 address
+	delegated map[vpcPrefix]*Interface         // and by the prefixes that are delegated to them
 	replays   map[string]replayed              // by action and client token
 }
 
@@ -46,6 +47,11 @@ type site struct {
 type vpcAddr struct {
 	vpc  string
 	addr netip.Addr
+}
+
+type vpcPrefix struct {
+	vpc    string
+	prefix netip.Prefix
 }
 
 var (
@@ -150,7 +156,16 @@ func (s *site) groupNamed(vpc, name string) *Group {
 }
 
 // owner finds the interface that has a private or IPv6 address in a VPC.
-func (s *site) owner(vpc string, a netip.Addr) *Interface { return s.addrs[vpcAddr{vpc, a}] }
+func (s *site) owner(vpc string, a netip.Addr) *Interface {
+	if n := s.addrs[vpcAddr{vpc, a}]; n != nil {
+		return n
+	}
+	bits := 28
+	if a.Is6() {
+		bits = 80
+	}
+	return s.delegated[vpcPrefix{vpc, netip.PrefixFrom(a, bits).Masked()}]
+}
 
 // freeAddr finds an unused IPv4 address; the first four and the last are EC2's own.
 func (s *site) freeAddr(sub *Subnet) (netip.Addr, error) {
