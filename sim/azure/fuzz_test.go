@@ -40,40 +40,53 @@ func FuzzRequest(f *testing.F) {
 	} {
 		f.Add(s.method, s.path, s.body)
 	}
+	sample := Sample() // New copies it
 	f.Fuzz(func(t *testing.T, method, path, body string) {
-		if len(path)+len(body) > 1<<12 {
+		u, err := url.Parse(path)
+		if err != nil || len(path)+len(body) > 1<<12 || !isManagement(u.Path) {
 			return
 		}
 		now := time.Unix(1700000000, 0)
-		c, err := New(Sample(), Options{Now: func() time.Time { return now }, NoThrottle: true, Settle: -1})
+		c, err := New(sample, Options{Now: func() time.Time { return now }, NoThrottle: true, Settle: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, err := url.Parse(path)
-		if err != nil || !isManagement(u.Path) {
+		q := u.Query()
+		q.Set("api-version", someVersion(fold(u.Path)))
+		r := &http.Request{Method: method, URL: &url.URL{Path: u.Path, RawQuery: q.Encode()}, Header: http.Header{}, Body: readCloser{strings.NewReader(body)}, Host: "h"}
+		tenant := c.w.tenant(SampleTenant)
+		r.Header.Set("Authorization", "Bearer "+c.issue(principal{tenant, tenant.Applications[0]}, audience))
+		w := httptest.NewRecorder()
+		c.Handler().ServeHTTP(w, r)
+		var doc struct{ Error *struct{ Code string } }
+		if w.Body.Len() > 0 && json.Unmarshal(w.Body.Bytes(), &doc) != nil {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		if w.Code >= 400 && (doc.Error == nil || doc.Error.Code == "") || w.Code >= 500 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		if w.Code >= 300 || method == http.MethodGet {
 			return
 		}
-		q := u.Query()
-		for _, api := range []string{"2024-07-01", "2024-05-01", "2022-12-01", "2018-10-01"} {
-			q.Set("api-version", api)
-			r := &http.Request{Method: method, URL: &url.URL{Path: u.Path, RawQuery: q.Encode()}, Header: http.Header{}, Body: http.NoBody, Host: "h"}
-			r.Body = readCloser{strings.NewReader(body)}
-			tenant := c.w.tenant(SampleTenant)
-			r.Header.Set("Authorization", "Bearer "+c.issue(principal{tenant, tenant.Applications[0]}, audience))
-			w := httptest.NewRecorder()
-			c.Handler().ServeHTTP(w, r)
-			var doc struct{ Error *struct{ Code string } }
-			if w.Body.Len() > 0 && json.Unmarshal(w.Body.Bytes(), &doc) != nil {
-				t.Fatalf("%d %s", w.Code, w.Body)
-			}
-			if w.Code >= 400 && method != http.MethodHead && (doc.Error == nil || doc.Error.Code == "") || w.Code >= 500 {
-				t.Fatalf("%d %s", w.Code, w.Body)
-			}
-			if _, err := New(c.Estate(), Options{}); err != nil {
-				t.Fatalf("%s %s %s: %d: the state is broken: %v", method, path, body, w.Code, err)
-			}
+		if _, err := New(c.Estate(), Options{}); err != nil {
+			t.Fatalf("%s %s %s: %d: the state is broken: %v", method, path, body, w.Code, err)
 		}
 	})
+}
+
+// someVersion is a version that what is at a path has.
+func someVersion(path string) string {
+	switch {
+	case strings.HasSuffix(path, "/default"):
+		return "2021-04-01"
+	case strings.Contains(path, "virtualmachinescalesets") && strings.Contains(path, "networkinterfaces"):
+		return "2018-10-01"
+	case strings.Contains(path, "microsoft.compute"):
+		return "2024-07-01"
+	case strings.Contains(path, "microsoft.network"):
+		return "2024-05-01"
+	}
+	return "2022-12-01"
 }
 
 type readCloser struct{ *strings.Reader }
