@@ -122,8 +122,8 @@ func TestEdit(t *testing.T) {
 		t.Errorf("edit without a change: %v", err)
 	}
 	foreign := id(t, strings.Replace(testNIC, testSubscription, "00000000-0000-0000-0000-000000000002", 1))
-	if _, err := c.get(context.Background(), foreign); err == nil {
-		t.Error("what is of another subscription was read")
+	if _, err := c.get(context.Background(), foreign); err == nil || !strings.Contains(err.Error(), "of another subscription") {
+		t.Errorf("reading what is of another subscription: %v", err)
 	}
 }
 
@@ -135,6 +135,7 @@ func TestListing(t *testing.T) {
 	for name, answer := range map[string]string{
 		"empty body": "", "not JSON": "<html>", "array": "[]", "no list": "{}", "null list": `{"value":null}`, "cut short": `{"value":[`, "two": `{"value":[]}{}`,
 		"other host":     `{"value":[],"nextLink":"` + elsewhere.URL + `/x"}`,
+		"other scheme":   `{"value":[],"nextLink":"https://HOST/x"}`,
 		"itself":         `{"value":[],"nextLink":"SELF"}`,
 		"no URL":         `{"value":[],"nextLink":"::"}`,
 		"another type":   `{"value":[{"id":"` + strings.Replace(testNIC, "networkInterfaces", "loadBalancers", 1) + `"}]}`,
@@ -143,10 +144,13 @@ func TestListing(t *testing.T) {
 		"an error in it": `{"error":{"code":"x","message":"y"}}`,
 	} {
 		c, _ := serve(t, nil, func(w http.ResponseWriter, r *http.Request) {
-			fmt.Fprint(w, strings.Replace(answer, "SELF", "http://"+r.Host+r.URL.String(), 1))
+			fmt.Fprint(w, strings.NewReplacer("SELF", "http://"+r.Host+r.URL.String(), "HOST", r.Host).Replace(answer))
 		})
-		if got, err := c.networkInterfaces(context.Background(), ""); err == nil {
+		got, err := c.networkInterfaces(context.Background(), "")
+		if err == nil {
 			t.Errorf("%s: listed %v", name, got)
+		} else if strings.HasPrefix(name, "other") && !strings.Contains(err.Error(), "which is not called") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if other != 0 {
@@ -188,6 +192,9 @@ func TestThrottled(t *testing.T) {
 	}
 	if want := fmt.Sprint([]Result{ResultThrottled, ResultOK}); fmt.Sprint(results) != want {
 		t.Errorf("observed %v, want %v", results, want)
+	}
+	if l.shared.until[reading].Before(begin.Add(time.Second)) {
+		t.Error("others of its kind do not wait")
 	}
 	l.shared.hold(writing, time.Hour)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -241,6 +241,14 @@ func TestUnreadable(t *testing.T) {
 		}
 		c.ClearFaults(id)
 	}
+	id, err := c.AddFault(sim.Fault{Kind: sim.FaultError, Code: "AuthorizationFailed", Operation: "VirtualMachines_ListAll", Skip: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.VMs(ctx, "eastus", []cloud.Match{{}})[0]; got.Err == nil || got.VMs != nil {
+		t.Errorf("without states: %+v", got)
+	}
+	c.ClearFaults(id)
 	if got := a.VMs(ctx, "eastus", []cloud.Match{{}}); got[0].Err != nil || len(got[0].VMs) != 1 {
 		t.Errorf("afterwards: %+v", got)
 	}
