@@ -40,7 +40,7 @@ func serve(t *testing.T, l *limiter, answer http.HandlerFunc) (*client, string) 
 		l = &limiter{off: true}
 	}
 	if l.shared == nil {
-		l.shared = newBuckets()
+		l.shared = newBuckets().in()
 	}
 	c, err := newClient(testSubscription, s.URL, fixedToken{}, l, policy.ClientOptions{
 		Cloud: cloud.Configuration{ActiveDirectoryAuthorityHost: "https://localhost/", Services: map[cloud.ServiceName]cloud.ServiceConfiguration{
@@ -204,6 +204,33 @@ func TestThrottled(t *testing.T) {
 	}
 	if err := l.shared.wait(ctx, reading); err != nil {
 		t.Errorf("a read while Azure takes no writes: %v", err)
+	}
+}
+
+// Accounts of one subscription and region share buckets, its regions those of Resource
+// Manager, and other subscriptions none.
+func TestLimits(t *testing.T) {
+	var l Limits
+	a, same := l.buckets("A", "westus", "x"), l.buckets("a", "westus", "x")
+	region, other := l.buckets("a", "eastus", "x"), l.buckets("b", "westus", "x")
+	if a != same {
+		t.Error("one subscription and region has two buckets")
+	}
+	if a.writes != region.writes || a.reads != region.reads || a.deletes != region.deletes || a.changes == region.changes {
+		t.Error("of two regions of a subscription, Resource Manager's buckets are one, and the network's two")
+	}
+	if a.writes == other.writes || a.changes == other.changes {
+		t.Error("two subscriptions share a bucket")
+	}
+	// A thousand changes in five minutes, and never more.
+	changes, begin := 0, time.Now()
+	for at := begin; at.Before(begin.Add(5 * time.Minute)); at = at.Add(time.Second / 10) {
+		for a.changes.AllowN(at, 1) {
+			changes++
+		}
+	}
+	if changes < 900 || changes > 1000 {
+		t.Errorf("%d changes in five minutes", changes)
 	}
 }
 

@@ -56,13 +56,16 @@ type buckets struct {
 	until map[kindOfCall]time.Time // Azure has told us to wait so long
 }
 
-// newBuckets has the figures of Azure's pages on throttling. A bucket of 100 that
-// gains 3 a second gives 1,000 in five minutes, and never more.
+// newBuckets has the figures of Azure's pages on throttling, which give Resource
+// Manager's for a subscription, whichever regions the resources are in. A bucket of
+// 100 that gains 3 a second gives 1,000 in five minutes, and never more.
 func newBuckets() *buckets {
-	return &buckets{
-		reads: rate.NewLimiter(25, 250), writes: rate.NewLimiter(10, 200), deletes: rate.NewLimiter(10, 200), changes: rate.NewLimiter(3, 100),
-		until: map[kindOfCall]time.Time{},
-	}
+	return &buckets{reads: rate.NewLimiter(25, 250), writes: rate.NewLimiter(10, 200), deletes: rate.NewLimiter(10, 200)}
+}
+
+// in returns those of a region: all but changes are the subscription's.
+func (b *buckets) in() *buckets {
+	return &buckets{reads: b.reads, writes: b.writes, deletes: b.deletes, changes: rate.NewLimiter(3, 100), until: map[kindOfCall]time.Time{}}
 }
 
 // Limits are the token buckets of several Accounts that may be of one
@@ -74,14 +77,18 @@ type Limits struct {
 }
 
 func (l *Limits) buckets(subscription, region, endpoint string) *buckets {
-	key := strings.Join([]string{strings.ToLower(subscription), region, endpoint}, " ")
+	whole := strings.Join([]string{strings.ToLower(subscription), endpoint}, " ")
+	key := whole + " " + region
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.of == nil {
 		l.of = map[string]*buckets{}
 	}
+	if l.of[whole] == nil {
+		l.of[whole] = newBuckets()
+	}
 	if l.of[key] == nil {
-		l.of[key] = newBuckets()
+		l.of[key] = l.of[whole].in()
 	}
 	return l.of[key]
 }
