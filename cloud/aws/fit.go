@@ -104,10 +104,7 @@ func (l *lowering) try(c *class, d policy.Direction, room, most int, without map
 	var a attempt
 	var allowed flat.Allowed
 	for i, p := range c.parts {
-		in := p.in
-		if d == policy.Egress {
-			in = p.out
-		}
+		in := p.Input(d)
 		in.Without, in.Denies = without, in.Denies || denies
 		one, refusals := l.f.Flatten(in)
 		a.refusals = append(a.refusals, refusals...)
@@ -146,11 +143,7 @@ func (l *lowering) spread(rules []Rule, room int) [][]Rule {
 func (c *class) keys(d policy.Direction) []string {
 	var out []string
 	for _, p := range c.parts {
-		if d == policy.Egress {
-			out = append(out, p.out.Rules...)
-		} else {
-			out = append(out, p.in.Rules...)
-		}
+		out = append(out, p.Input(d).Rules...)
 	}
 	return out
 }
@@ -159,7 +152,7 @@ func (c *class) keys(d policy.Direction) []string {
 func (c *class) allows(f *flat.Flattener, d policy.Direction) []string {
 	var out []string
 	for _, key := range c.keys(d) {
-		if r := f.Rule(key); r != nil && r.Action == policy.Allow && !slices.Contains(out, key) {
+		if r := f.Rule(key); r != nil && flat.Allows(r) && !slices.Contains(out, key) {
 			out = append(out, key)
 		}
 	}
@@ -180,7 +173,7 @@ func (l *lowering) overQuota(c *class, d policy.Direction, rules []Rule, room in
 	var out []policy.Refusal
 	for _, key := range c.keys(d) {
 		r := l.f.Rule(key)
-		if r == nil || !without[key] && (!denies || r.Action == policy.Allow) {
+		if r == nil || !without[key] && (!denies || flat.Allows(r)) {
 			continue
 		}
 		what := "the rule is left out; name fewer peers or ports"
@@ -211,7 +204,7 @@ func (l *lowering) costs(c *class, d policy.Direction, need int) []policy.RuleCo
 			continue
 		}
 		n := 0
-		if r.Action == policy.Allow {
+		if flat.Allows(r) {
 			n = l.price(c, d, func(k string) bool { return k != key }, true)
 		} else if priced++; priced <= maxPriced {
 			n = need - l.price(c, d, func(k string) bool { return k == key }, false)
@@ -230,10 +223,7 @@ func (l *lowering) price(c *class, d policy.Direction, without func(string) bool
 	var allowed flat.Allowed
 	n := 0
 	for _, p := range c.parts {
-		in := p.in
-		if d == policy.Egress {
-			in = p.out
-		}
+		in := p.Input(d)
 		in.Rules = slices.DeleteFunc(slices.Clone(in.Rules), without)
 		in.Denies = in.Denies || denies
 		if len(in.Rules) == 0 && in.Denies { // a workload that the rule does not apply to

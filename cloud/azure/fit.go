@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"isobar.dev/policy"
+	"isobar.dev/policy/classes"
 	"isobar.dev/policy/flat"
 )
 
@@ -66,7 +67,7 @@ func (l *lowering) fits(rules []Rule, room int) bool {
 func (l *lowering) try(c *class, d policy.Direction, room int, without map[string]bool, denies bool) attempt {
 	var a attempt
 	if len(c.parts) == 1 {
-		in := c.parts[0].input(d)
+		in := c.parts[0].Input(d)
 		in.Without, in.Denies = without, in.Denies || denies
 		steps, refusals := l.f.Steps(in)
 		a.refusals = append(refusals, l.blurred(steps, c.families)...)
@@ -100,7 +101,7 @@ func (l *lowering) flatten(c *class, d policy.Direction, without map[string]bool
 	var allowed flat.Allowed
 	var refusals []policy.Refusal
 	for i, p := range c.parts {
-		in := p.input(d)
+		in := p.Input(d)
 		in.Without, in.Denies = without, in.Denies || denies
 		if len(c.parts) > 1 {
 			steps, _ := l.f.Steps(in)
@@ -192,7 +193,7 @@ func (l *lowering) readmit(c *class, d policy.Direction, room int, allows []stri
 func (c *class) keys(f *flat.Flattener, d policy.Direction) []string {
 	var out []string
 	for _, p := range c.parts {
-		for _, key := range p.input(d).Rules {
+		for _, key := range p.Input(d).Rules {
 			if f.Rule(key) != nil && !slices.Contains(out, key) {
 				out = append(out, key)
 			}
@@ -204,7 +205,7 @@ func (c *class) keys(f *flat.Flattener, d policy.Direction) []string {
 
 // allows returns the Keys of the Allow rules of one direction.
 func (c *class) allows(f *flat.Flattener, d policy.Direction) []string {
-	return slices.DeleteFunc(c.keys(f, d), func(key string) bool { return f.Rule(key).Action != policy.Allow })
+	return slices.DeleteFunc(c.keys(f, d), func(key string) bool { return !flat.Allows(f.Rule(key)) })
 }
 
 // overQuota says what is left out, and why.
@@ -222,7 +223,7 @@ func (l *lowering) overQuota(c *class, d policy.Direction, rules []Rule, room in
 	var out []policy.Refusal
 	for _, key := range c.keys(l.f, d) {
 		r := l.f.Rule(key)
-		if !without[key] && (!denies || r.Action == policy.Allow) {
+		if !without[key] && (!denies || flat.Allows(r)) {
 			continue
 		}
 		what := "the rule is left out; name fewer peers or ports"
@@ -248,13 +249,13 @@ func (l *lowering) costs(c *class, d policy.Direction, need int, cost func([]Rul
 	price := func(without func(string) bool, denies bool) int {
 		x := &class{families: c.families}
 		for _, p := range c.parts {
-			in := p.input(d)
+			in := p.Input(d)
 			in.Rules = slices.DeleteFunc(slices.Clone(in.Rules), without)
 			in.Denies = in.Denies || denies
 			if len(in.Rules) == 0 && in.Denies { // a workload that the rule does not apply to
 				continue
 			}
-			x.parts = append(x.parts, part{in, in})
+			x.parts = append(x.parts, classes.Part{In: in, Out: in})
 		}
 		if len(x.parts) == 0 {
 			return 0
@@ -266,7 +267,7 @@ func (l *lowering) costs(c *class, d policy.Direction, need int, cost func([]Rul
 	for _, key := range c.keys(l.f, d) {
 		r := l.f.Rule(key)
 		n := 0
-		if r.Action == policy.Allow {
+		if flat.Allows(r) {
 			n = price(func(k string) bool { return k != key }, true) - 1 // the closing rule is everybody's
 		} else if priced++; priced <= maxPriced {
 			n = need - price(func(k string) bool { return k == key }, false)

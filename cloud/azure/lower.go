@@ -2,17 +2,15 @@ package azure
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"isobar.dev/plan"
 	"isobar.dev/policy"
+	"isobar.dev/policy/classes"
 	"isobar.dev/policy/flat"
 )
 
@@ -95,7 +93,7 @@ type lowering struct {
 // class is all network interfaces that are under the same policy.
 type class struct {
 	id        string
-	parts     []part // more than one where several workloads have one interface
+	parts     []classes.Part // more than one where several workloads have one interface
 	workloads []string
 	nics      []string
 	families  flat.Set // all addresses of the families that it may speak
@@ -105,16 +103,6 @@ type class struct {
 	closed    bool     // it shares the one that lets nothing pass
 	stay      int      // how many interfaces have its NSG already
 	fresh     bool     // the NSG must be a new one
-}
-
-// part is what one workload brings to a class: a flow passes if all parts allow it.
-type part struct{ in, out flat.Input }
-
-func (p part) input(d policy.Direction) flat.Input {
-	if d == policy.Egress {
-		return p.out
-	}
-	return p.in
 }
 
 var directions = []policy.Direction{policy.Ingress, policy.Egress}
@@ -133,66 +121,27 @@ func newLowering(p Place, rs policy.Ruleset) *lowering {
 	return l
 }
 
-func hash(parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return hex.EncodeToString(sum[:8])
-}
+// hash returns a short name.
+func hash(parts ...string) string { return classes.Hash(parts...) }
 
 // classify finds the classes of all interfaces.
 func (l *lowering) classify() {
-	complete := map[string]int{} // how many rules each policy has here
-	for i := range l.rs.Rules {
-		complete[l.rs.Rules[i].Policy]++
-	}
-	type entry struct {
-		id, workload string
-		part         part
-	}
-	byNIC, addrs := map[string][]entry{}, map[string][]netip.Addr{}
+	addrs := map[string][]netip.Addr{}
 	for _, e := range l.rs.Workloads {
-		if !isEnforced(e) {
-			continue
-		}
-		if len(e.Workload.Interfaces) == 0 {
+		if classes.IsEnforced(e) && len(e.Workload.Interfaces) == 0 {
 			l.refuse(policy.Refusal{Workloads: []string{e.Workload.ID}, Reason: policy.RefusedIsolation,
 				Message: "the VM has no network interface that is known, so nothing can be attached"})
 		}
-		in := part{flat.InputOf(e, policy.Ingress), flat.InputOf(e, policy.Egress)}
-		for _, n := range e.Workload.Interfaces {
-			id := strings.ToLower(n.ID)
-			byNIC[id] = append(byNIC[id], entry{l.identity(e, complete), e.Workload.ID, in})
-			addrs[id] = append(addrs[id], n.Addrs...)
-		}
 	}
-	byID := map[string]*class{}
-	for _, nic := range slices.Sorted(maps.Keys(byNIC)) {
-		entries := byNIC[nic]
-		slices.SortFunc(entries, func(a, b entry) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.workload, b.workload)) })
-		var ids []string
-		var parts []part
-		for _, e := range entries {
-			if n := len(ids); n == 0 || ids[n-1] != e.id {
-				ids, parts = append(ids, e.id), append(parts, e.part)
-			}
+	for _, x := range classes.Of(l.rs, l.f, func(_ *policy.Workload, n policy.Interface) string {
+		id := strings.ToLower(n.ID)
+		addrs[id] = append(addrs[id], n.Addrs...)
+		return id
+	}) {
+		c := &class{id: x.ID, parts: x.Parts, workloads: x.Workloads, nics: x.NICs, carriers: x.NICs}
+		for _, nic := range x.NICs {
+			c.families = c.families.Union(familiesOf(addrs[nic]))
 		}
-		id := ids[0]
-		if len(ids) > 1 {
-			id = hash(ids...)
-		}
-		c := byID[id]
-		if c == nil {
-			c = &class{id: id, parts: parts}
-			byID[id] = c
-		}
-		c.nics, c.families = append(c.nics, nic), c.families.Union(familiesOf(addrs[nic]))
-		for _, e := range entries {
-			c.workloads = append(c.workloads, e.workload)
-		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(byID)) {
-		c := byID[id]
-		slices.Sort(c.workloads)
-		c.workloads, c.carriers = slices.Compact(c.workloads), c.nics
 		l.classes = append(l.classes, c)
 	}
 }
@@ -204,39 +153,6 @@ func familiesOf(addrs []netip.Addr) flat.Set {
 		return flat.AllAddrs()
 	}
 	return flat.AllAddrs().V4()
-}
-
-// isEnforced says whether any policy has a say about e. The interfaces of the
-// others keep what they have.
-func isEnforced(e policy.Enforced) bool {
-	return len(e.Ingress)+len(e.Egress) > 0 || e.IsolatedIngress != "" || e.IsolatedEgress != "" || e.DeniesIngress || e.DeniesEgress
-}
-
-// identity names the policies that e is under. It stays when a policy's rules
-// change, as long as all of them apply, and when members of groups do: then a
-// class keeps its NSG, and no interface has to change.
-func (l *lowering) identity(e policy.Enforced, complete map[string]int) string {
-	byPolicy := map[string][]string{}
-	named := false
-	for _, key := range slices.Concat(e.Ingress, e.Egress) {
-		r := l.f.Rule(key)
-		if r == nil {
-			continue
-		}
-		byPolicy[r.Policy] = append(byPolicy[r.Policy], key)
-		named = named || r.Direction == policy.Ingress && slices.ContainsFunc(r.Traffic, func(t policy.Traffic) bool { return t.PortName != "" })
-	}
-	parts := []string{fmt.Sprint(e.IsolatedIngress != "", e.IsolatedEgress != "", e.DeniesIngress, e.DeniesEgress)}
-	for _, id := range slices.Sorted(maps.Keys(byPolicy)) {
-		parts = append(parts, id)
-		if keys := byPolicy[id]; len(keys) != complete[id] {
-			parts = append(parts, strings.Join(keys, " "))
-		}
-	}
-	if named {
-		parts = append(parts, fmt.Sprint(e.Workload.Ports))
-	}
-	return hash(parts...)
 }
 
 func (l *lowering) refuse(r policy.Refusal) {

@@ -2,6 +2,7 @@ package azure_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -94,8 +95,49 @@ func TestLowerIsEvaluate(t *testing.T) {
 	}
 }
 
+// The same for policies of every dialect, with all that they can say: Pods stand in a
+// VNet, as if they were VMs.
+func TestLowerIsEvaluateInEveryDialect(t *testing.T) {
+	worlds := 1000
+	if testing.Short() {
+		worlds = 150
+	}
+	var ran, exact, stricter int
+	for seed := range policytest.Seeds(t, worlds) {
+		ran++
+		rnd := policytest.Rand(seed)
+		s := policytest.World(rnd, 4+rnd.IntN(10))
+		for id, w := range s.Workloads.All() {
+			if w.Kind == policy.KindPod && w.Target != "" && !w.HostNetwork {
+				c := *w
+				c.Target, c.Interfaces = "azure/all", []policy.Interface{{ID: "nic-" + id, Addrs: w.Addrs}}
+				s.Workloads = s.Workloads.Put(id, &c)
+			}
+		}
+		vnets := lowered(rnd, s)
+		maps.DeleteFunc(vnets, func(target string, _ *vnet) bool { return target != "azure/all" })
+		if err := checkObjects(vnets["azure/all"]); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for _, f := range policytest.Flows(rnd, s, 60) {
+			e, n, err := compare(s, vnets, f)
+			if err != nil {
+				t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
+			}
+			exact, stricter = exact+e, stricter+n
+		}
+	}
+	t.Logf("%d decisions exact, %d stricter by a Refusal", exact, stricter)
+	if ran >= 100 && (exact < ran*10 || stricter == 0) {
+		t.Error("the worlds are not telling")
+	}
+}
+
 // checkObjects holds Objects against the quotas, and what Azure takes.
 func checkObjects(v *vnet) error {
+	if v == nil {
+		return nil // nobody is there
+	}
 	for _, u := range azure.UsageOf(v.place, v.objects) {
 		if u.Used > u.Limit {
 			return fmt.Errorf("over the quota: %+v\n%s", u, dump(v.objects))

@@ -16,7 +16,7 @@ type Input struct {
 	Denies bool
 	// Ports are those that the workload declares; for Ingress.
 	Ports []policy.NamedPort
-	// Without holds Keys of Allow rules that are to be left out.
+	// Without holds Keys of rules that are to be left out, of those that Allows.
 	Without map[string]bool
 }
 
@@ -55,7 +55,7 @@ func (f *Flattener) ask(in Input) (*question, []policy.Refusal) {
 	var refusals []policy.Refusal
 	for _, key := range in.Rules {
 		r := f.rules[key]
-		if r == nil || r.Action == policy.Allow && in.Without[key] {
+		if r == nil || in.Without[key] && Allows(r) {
 			continue
 		}
 		q.rules = append(q.rules, r)
@@ -126,7 +126,7 @@ func (q *question) decide(a Box, hits []hit) Set {
 		if hits[i].isNone() {
 			continue
 		}
-		steps = append(steps, step{q.addrs(r, a, hits[i]), r.Tier, q.action(r)})
+		steps = append(steps, step{q.addrs(r, a, hits[i]), r.Tier, actionOf(r)})
 	}
 	isolate()
 	fallback := AllAddrs()

@@ -198,3 +198,22 @@ func TestSet(t *testing.T) {
 		}
 	}
 }
+
+// A rule with a condition on the payload drops what does not meet it, so it is no Allow
+// that could be left out: what comes after it would decide.
+func TestWithoutLeavesNoDropOut(t *testing.T) {
+	rs := policy.Ruleset{Rules: []policy.TargetRule{
+		{Key: "a", Action: policy.Allow, Direction: policy.Ingress, AllPeers: true, Traffic: []policy.Traffic{{Protocol: policy.TCP}}, L7: []policy.L7{{HTTP: &policy.HTTP{Method: "GET"}}}},
+		{Key: "b", Action: policy.Allow, Direction: policy.Ingress, AllPeers: true, Traffic: policy.AllTraffic, Index: 1},
+	}}
+	f := flat.New(rs, flat.Options{})
+	flow := policy.Flow{From: policy.Endpoint{Addr: addr("10.0.0.1")}, To: policy.Endpoint{Addr: addr("10.0.0.1")}, Protocol: policy.TCP, Port: 80}
+	for _, without := range []map[string]bool{nil, {"a": true}, {"a": true, "b": true}} {
+		in := flat.Input{Direction: policy.Ingress, Rules: []string{"a", "b"}, Without: without}
+		allowed, _ := f.Flatten(in)
+		steps, _ := f.Steps(in)
+		if allowed.Has(policy.Ingress, flow) || walk(steps, flow) {
+			t.Errorf("without %v TCP passes: %v, %+v", without, allowed, steps)
+		}
+	}
+}

@@ -75,14 +75,17 @@ func (q *question) steps(r *policy.TargetRule, atoms []Box) []Step {
 		if m.certain.IsEmpty() && m.perhaps.IsEmpty() {
 			continue
 		}
-		out = append(out, Step{Rule: r.Key, Tier: r.Tier, Action: q.action(r), Boxes: p.boxes, Certain: m.certain, Perhaps: m.perhaps})
+		out = append(out, Step{Rule: r.Key, Tier: r.Tier, Action: actionOf(r), Boxes: p.boxes, Certain: m.certain, Perhaps: m.perhaps})
 	}
 	return out
 }
 
-// action returns what r does as far as can be told here: where the payload does not
-// meet it, it drops.
-func (q *question) action(r *policy.TargetRule) policy.Action {
+// Allows says whether r allows anything as far as can be told here: one with a condition
+// on the payload drops what does not meet it, and is written as a Drop.
+func Allows(r *policy.TargetRule) bool { return actionOf(r) == policy.Allow }
+
+// actionOf returns what r does as far as can be told here.
+func actionOf(r *policy.TargetRule) policy.Action {
 	if len(r.L7) == 0 && (r.Action == policy.Allow || r.Action == policy.Pass) {
 		return r.Action
 	}
