@@ -15,6 +15,7 @@ import (
 
 	"isobar.dev/cloud"
 	"isobar.dev/cloud/azure"
+	"isobar.dev/policy"
 	sim "isobar.dev/sim/azure"
 )
 
@@ -323,6 +324,14 @@ func TestScaleSet(t *testing.T) {
 	if vm.ID != lowerCase(instance) || vm.Name != "pool_1" || !strings.HasPrefix(vm.Object, "pool-1-") || vm.State != "running" || vm.NetworkID != lowerCase(net) || vm.NetworkUID == "" ||
 		len(vm.Interfaces) != 1 || vm.Interfaces[0].ID != lowerCase(nic) || len(vm.Interfaces[0].Private) != 1 || fmt.Sprint(vm.Interfaces[0].Groups) != "["+lowerCase(own)+"]" {
 		t.Errorf("%+v", vm)
+	}
+
+	// What applies to them is refused, and nothing is written.
+	w := &policy.Workload{ID: "external/ns/pool", Kind: policy.KindExternal, Namespace: "ns", Name: "pool", Network: vm.NetworkID, Addrs: vm.Interfaces[0].Private,
+		Interfaces: []policy.Interface{{ID: vm.Interfaces[0].ID, Addrs: vm.Interfaces[0].Private}}}
+	report, err := a.Enforcer("westeurope", vm.NetworkID).Sync(context.Background(), policy.Ruleset{Target: "t", Workloads: []policy.Enforced{{Workload: w, DeniesIngress: true}}})
+	if err != nil || len(report.Refusals) != 1 || report.Refusals[0].Reason != policy.RefusedIsolation || fmt.Sprint(report.Refusals[0].Workloads) != "[external/ns/pool]" || c.writes() > 0 {
+		t.Errorf("sync: %+v, %v, %d writes; want one refusal", report, err, c.writes())
 	}
 }
 

@@ -133,8 +133,13 @@ func (l *lowering) classify() {
 				Message: "the VM has no network interface that is known, so nothing can be attached"})
 		}
 	}
-	for _, x := range classes.Of(l.rs, l.f, func(_ *policy.Workload, n policy.Interface) string {
+	for _, x := range classes.Of(l.rs, l.f, func(w *policy.Workload, n policy.Interface) string {
 		id := strings.ToLower(n.ID)
+		if isInstanceNIC(id) {
+			l.refuse(policy.Refusal{Workloads: []string{w.ID}, Reason: policy.RefusedIsolation,
+				Message: n.ID + " is not governed: an interface of a uniform scale set has what the set says"})
+			return ""
+		}
 		addrs[id] = append(addrs[id], n.Addrs...)
 		return id
 	}) {

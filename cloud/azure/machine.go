@@ -41,6 +41,13 @@ const (
 	typeInstanceIP  = typeInstanceNIC + "/ipConfigurations/publicIPAddresses"
 )
 
+// isInstanceNIC says whether an ID is that of an interface which is its scale set's, and
+// cannot be written.
+func isInstanceNIC(id string) bool {
+	x, err := parseID(id)
+	return err == nil && x.is(typeInstanceNIC)
+}
+
 // powerStates are ours for Azure's; who is told another one does not know it.
 var powerStates = map[string]string{ // read only
 	"running": "running", "starting": "starting", "stopping": "stopping", "stopped": "stopped",
