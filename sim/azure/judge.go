@@ -2,7 +2,6 @@ package azure
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -115,47 +114,6 @@ func (x *index) onPremises(network string, a netip.Addr) bool {
 
 func within(ps []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ps, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
-// adminRule reads a security admin rule.
-func (w *world) adminRule(a AdminRule) (*rule, error) {
-	ru := &rule{name: a.Name, priority: a.Priority, in: a.Direction == "Inbound", allow: a.Access != "Deny", always: a.Access == "AlwaysAllow", protocol: a.Protocol}
-	if a.Protocol == "Any" {
-		ru.protocol = "*"
-	}
-	switch {
-	case a.Priority < 1 || a.Priority > 4096:
-		return nil, fmt.Errorf("priority %d is not from 1 to 4096", a.Priority)
-	case !slices.Contains([]string{"Inbound", "Outbound"}, a.Direction), !slices.Contains([]string{"Allow", "AlwaysAllow", "Deny"}, a.Access),
-		!slices.Contains([]string{"*", "Tcp", "Udp", "Icmp", "Esp", "Ah"}, ru.protocol):
-		return nil, fmt.Errorf("direction %q, access %q or protocol %q is unknown", a.Direction, a.Access, a.Protocol)
-	}
-	for _, s := range []struct {
-		side  *side
-		addrs []string
-		ports []string
-	}{{&ru.from, a.Sources, a.SourcePorts}, {&ru.to, a.Destinations, a.DestinationPorts}} {
-		s.side.anywhere = len(s.addrs) == 0
-		for _, t := range s.addrs {
-			if fail := s.side.addAddress(resourceID{}, t); fail != nil {
-				return nil, fmt.Errorf("%q is no prefix", t)
-			}
-		}
-		for _, t := range s.side.tags {
-			if !w.knowsTag(t) {
-				return nil, fmt.Errorf("unknown service tag %q", t)
-			}
-		}
-		s.side.anyPort = len(s.ports) == 0
-		for _, t := range s.ports {
-			p, ok := parsePorts(t)
-			if !ok {
-				return nil, fmt.Errorf("%q is no range of ports", t)
-			}
-			s.side.ports = append(s.side.ports, p)
-		}
-	}
-	return ru, nil
 }
 
 // packet is what rules look at.

@@ -132,6 +132,10 @@ func TestReachAdminRules(t *testing.T) {
 		e := town()
 		e.Subscriptions[0].AdminRules = tt.rules
 		c := must[*azure.Cloud](t)(azure.New(e, azure.Options{}))
+		b := &bare{t, c, token(t, c, azure.SampleTenant, azure.SampleClientID, azure.SampleSecret)}
+		if told := b.do("POST", vnetID("a")+"/listNetworkManagerEffectiveSecurityAdminRules", azure.Document{}); told.status != 200 || len(told.doc["value"].([]any)) != len(tt.rules) {
+			t.Errorf("%s: the network tells %v", tt.name, told)
+		}
 		v := c.Reach(azure.Flow{From: "web", To: "guarded", Protocol: "tcp", Port: 23})
 		if v.Result != tt.want || v.Ingress.AdminRule != tt.by {
 			t.Errorf("%s: %s by %q, want %s by %q", tt.name, v.Result, v.Ingress.AdminRule, tt.want, tt.by)

@@ -242,7 +242,12 @@ func (k *kind) partOperation(p *part, method string) operationInfo {
 
 // action finds what a trailing segment does with a resource, and by which method.
 func (k *kind) action(name string) (operationInfo, string) {
-	if k != virtualMachines {
+	switch {
+	case k == virtualNetworks && fold(name) == "listnetworkmanagereffectivesecurityadminrules":
+		return operationInfo{
+			name: "ListNetworkManagerEffectiveSecurityAdminRules", action: k.name + "/listNetworkManagerEffectiveSecurityAdminRules/action", api: k.provider(), query: "$top", run: listAdminRules,
+		}, "POST"
+	case k != virtualMachines:
 		return operationInfo{}, ""
 	}
 	if fold(name) == "instanceview" {
