@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
+
+	"isobar.dev/sim"
 )
 
 // maxAdmin bounds an admin request's body, in bytes; an estate may be longer.
@@ -28,7 +28,7 @@ func (c *Cloud) admin() http.Handler {
 	})
 	mux.HandleFunc("POST /_sim/reach", func(w http.ResponseWriter, r *http.Request) {
 		var fs []Flow
-		if err := readAdmin(r, func(b []byte) error { return decodeStrict(b, &fs) }); err != nil {
+		if err := readAdmin(r, func(b []byte) error { return sim.DecodeStrict(b, &fs) }); err != nil {
 			done(w, err)
 			return
 		}
@@ -60,23 +60,7 @@ func (c *Cloud) admin() http.Handler {
 		c.ClearFaults(r.URL.Query()["id"]...)
 		done(w, nil)
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		peer, err := netip.ParseAddrPort(r.RemoteAddr)
-		if err != nil || !peer.Addr().Unmap().IsLoopback() || !loopbackName(r.Host) {
-			http.Error(w, "only for loopback peers", http.StatusForbidden)
-			return
-		}
-		mux.ServeHTTP(w, r)
-	})
-}
-
-// loopbackName says whether a Host header names this machine by its loopback.
-func loopbackName(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	a, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && a.IsLoopback()
+	return sim.LoopbackOnly(mux)
 }
 
 func readAdmin(r *http.Request, f func([]byte) error) error {

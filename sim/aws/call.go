@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"isobar.dev/sim"
 )
 
 // request is one call on its way through a handler. The lock of the Cloud is held.
@@ -308,9 +310,10 @@ func (c *Cloud) token(q *request, service string) bool {
 	}
 	k := levelKey{q.key, name}
 	if c.levels[k] == nil {
-		c.levels[k] = &level{}
+		c.levels[k] = &sim.Level{}
 	}
-	return c.levels[k].take(b, q.now)
+	_, ok := c.levels[k].Take(b, q.now)
+	return ok
 }
 
 func orText(s, or string) string {

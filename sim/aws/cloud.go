@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"isobar.dev/sim"
 )
 
 // Options configure a Cloud. The zero value is EC2 as documented, at once consistent.
@@ -45,7 +47,7 @@ type Cloud struct {
 
 	mu       sync.Mutex
 	w        *world
-	levels   map[levelKey]*level
+	levels   map[levelKey]*sim.Level
 	faults   []*activeFault
 	faultSeq int
 	dice     *rand.Rand
@@ -76,7 +78,7 @@ func New(e Estate, o Options) (*Cloud, error) {
 		return nil, fmt.Errorf("new cloud: %w", err)
 	}
 	return &Cloud{
-		opts: o, w: w, levels: map[levelKey]*level{}, counts: map[countKey]*CallCount{},
+		opts: o, w: w, levels: map[levelKey]*sim.Level{}, counts: map[countKey]*CallCount{},
 		dice: rand.New(rand.NewPCG(o.Seed, 1)),
 	}, nil
 }

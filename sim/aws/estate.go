@@ -1,15 +1,14 @@
 package aws
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
+
+	"isobar.dev/sim"
 )
 
 // maxEstate bounds an estate file, in bytes.
@@ -258,7 +257,7 @@ func ParseEstate(r io.Reader) (Estate, error) {
 		return Estate{}, fmt.Errorf("read estate: more than %d bytes", maxEstate)
 	}
 	var e Estate
-	if err := decodeStrict(b, &e); err != nil {
+	if err := sim.DecodeStrict(b, &e); err != nil {
 		return Estate{}, fmt.Errorf("parse estate: %w", err)
 	}
 	// Building a world is the check; the world is thrown away.
@@ -284,39 +283,7 @@ func LoadEstate(name string) (Estate, error) {
 
 // Save writes the estate to the named file, readable by the owner only because it holds secrets.
 // A reader sees the old file or the new one, never a part.
-func (e Estate) Save(name string) error {
-	b, err := json.MarshalIndent(e, "", " ")
-	if err != nil {
-		return fmt.Errorf("save estate: %w", err)
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".estate-*") // CreateTemp makes it 0600
-	if err != nil {
-		return fmt.Errorf("save estate: %w", err)
-	}
-	_, err = f.Write(append(b, '\n'))
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("save estate %s: %w", name, err)
-	}
-	return nil
-}
-
-// decodeStrict decodes exactly one JSON document without unknown fields.
-func decodeStrict(b []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return errors.New("more than one document")
-	}
-	return nil
-}
+func (e Estate) Save(name string) error { return sim.Save(name, e) }
 
 // clone returns a deep copy that shares nothing with e.
 func (e Estate) clone() Estate {

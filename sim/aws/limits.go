@@ -3,7 +3,8 @@ package aws
 import (
 	"fmt"
 	"strings"
-	"time"
+
+	"isobar.dev/sim"
 )
 
 // Quotas are EC2's limits for one account and region. A zero field keeps EC2's default.
@@ -59,10 +60,7 @@ func (q Quotas) filled() Quotas {
 func (s *site) limits() Quotas { return s.quotas.filled() }
 
 // Bucket is a token bucket: Burst calls at once, then PerSecond.
-type Bucket struct {
-	Burst     float64 `json:"burst"`
-	PerSecond float64 `json:"perSecond"`
-}
+type Bucket = sim.Bucket
 
 // heavy are the listings that cost more when they are neither filtered nor paged.
 var heavy = map[string]bool{"DescribeSecurityGroups": true, "DescribeInstances": true, "DescribeNetworkInterfaces": true}
@@ -71,48 +69,27 @@ var heavy = map[string]bool{"DescribeSecurityGroups": true, "DescribeInstances":
 func bucketOf(action string, p *params) (string, Bucket) {
 	switch action {
 	case "ModifyNetworkInterfaceAttribute":
-		return action, Bucket{100, 5}
+		return action, Bucket{Burst: 100, PerSecond: 5}
 	case "CreateTags":
-		return action, Bucket{100, 10}
+		return action, Bucket{Burst: 100, PerSecond: 10}
 	case "DescribeStaleSecurityGroups":
-		return action, Bucket{20, 5}
+		return action, Bucket{Burst: 20, PerSecond: 5}
 	}
 	if !strings.HasPrefix(action, "Describe") && !strings.HasPrefix(action, "Get") {
-		return action, Bucket{50, 5}
+		return action, Bucket{Burst: 50, PerSecond: 5}
 	}
 	if heavy[action] && !p.has("Filter") && !p.has("MaxResults") &&
 		!p.has("GroupId") && !p.has("GroupName") && !p.has("InstanceId") && !p.has("NetworkInterfaceId") {
-		return action + " unfiltered", Bucket{50, 10}
+		return action + " unfiltered", Bucket{Burst: 50, PerSecond: 10}
 	}
-	return action, Bucket{100, 20}
+	return action, Bucket{Burst: 100, PerSecond: 20}
 }
 
 // slowBucket is the bucket of a call of RDS or Elastic Load Balancing. AWS does not publish all of
 // them; what it tells of load balancers is of this order.
 func slowBucket(mutates bool) Bucket {
 	if mutates {
-		return Bucket{20, 3}
+		return Bucket{Burst: 20, PerSecond: 3}
 	}
-	return Bucket{40, 10}
-}
-
-// level is the state of a bucket.
-type level struct {
-	tokens float64
-	at     time.Time
-}
-
-// take removes a token when there is one.
-func (l *level) take(b Bucket, now time.Time) bool {
-	if l.at.IsZero() {
-		l.tokens = b.Burst
-	} else if d := now.Sub(l.at).Seconds(); d > 0 {
-		l.tokens = min(b.Burst, l.tokens+d*b.PerSecond)
-	}
-	l.at = now
-	if l.tokens < 1 {
-		return false
-	}
-	l.tokens--
-	return true
+	return Bucket{Burst: 40, PerSecond: 10}
 }

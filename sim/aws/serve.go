@@ -8,9 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
+
+	"isobar.dev/sim"
 )
 
 // ServeOptions configure Serve. The zero value serves the sample estate on a free loopback port.
@@ -36,7 +37,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	if o.Listen == "" {
 		o.Listen = "127.0.0.1:0"
 	}
-	if err := loopbackOnly(o.Listen); err != nil {
+	if err := sim.CheckLoopback(o.Listen); err != nil {
 		return fmt.Errorf("serve: %w", err)
 	}
 	e, err := o.estate()
@@ -66,7 +67,10 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		default: // a save is due already
 		}
 	})
-	wg.Go(func() { saveErr = keep(saving, c, o, changed) })
+	if o.StateFile != "" {
+		save := func() error { return c.Estate().Save(o.StateFile) }
+		wg.Go(func() { saveErr = sim.Keep(saving, o.SaveEvery, changed, save, o.Log) })
+	}
 	served := make(chan error, 1)
 	wg.Go(func() { served <- server.Serve(l) })
 	endpoint := "http://" + l.Addr().String()
@@ -89,17 +93,6 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	return errors.Join(err, saveErr)
 }
 
-func loopbackOnly(listen string) error {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return fmt.Errorf("listen %q: %w", listen, err)
-	}
-	if a, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !a.IsLoopback()) {
-		return fmt.Errorf("listen %q: not a loopback address", listen)
-	}
-	return nil
-}
-
 // estate is the saved state if there is one, else the start. A state that cannot be read is an
 // error: to start over would throw it away.
 func (o ServeOptions) estate() (Estate, error) {
@@ -113,25 +106,4 @@ func (o ServeOptions) estate() (Estate, error) {
 		return LoadEstate(o.EstateFile)
 	}
 	return Sample(), nil
-}
-
-// keep writes the state file soon after changes, and once more at the end.
-func keep(ctx context.Context, c *Cloud, o ServeOptions, changed <-chan struct{}) error {
-	if o.StateFile == "" {
-		return nil
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return c.Estate().Save(o.StateFile)
-		case <-changed:
-		}
-		select { // gather what comes together
-		case <-ctx.Done():
-		case <-time.After(o.SaveEvery):
-		}
-		if err := c.Estate().Save(o.StateFile); err != nil {
-			o.Log.LogAttrs(ctx, slog.LevelError, "state not saved", slog.Any("error", err))
-		}
-	}
 }

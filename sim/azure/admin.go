@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
+
+	"isobar.dev/sim"
 )
 
 // maxAdmin bounds an admin request's body, in bytes; an estate may be longer.
@@ -25,7 +25,7 @@ func (c *Cloud) admin() http.Handler {
 	})
 	mux.HandleFunc("POST /_sim/reach", func(w http.ResponseWriter, r *http.Request) {
 		var fs []Flow
-		if err := readAdmin(r, func(b []byte) error { return decodeStrict(b, &fs) }); err != nil {
+		if err := readAdmin(r, func(b []byte) error { return sim.DecodeStrict(b, &fs) }); err != nil {
 			done(w, err)
 			return
 		}
@@ -58,28 +58,6 @@ func (c *Cloud) admin() http.Handler {
 		done(w, nil)
 	})
 	return mux
-}
-
-// loopbackOnly guards what opens the whole simulated cloud: it answers loopback peers only, and only by a
-// loopback name, so that no page in a browser reaches it by a name that somebody else's DNS made up.
-func loopbackOnly(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		peer, err := netip.ParseAddrPort(r.RemoteAddr)
-		if err != nil || !peer.Addr().Unmap().IsLoopback() || !loopbackName(r.Host) {
-			http.Error(w, "only for loopback peers", http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// loopbackName says whether a Host header names this machine by its loopback.
-func loopbackName(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	a, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
 func readAdmin(r *http.Request, f func([]byte) error) error {

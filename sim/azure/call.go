@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"isobar.dev/sim"
 )
 
 // request is one call of Resource Manager on its way through a handler. The lock of the Cloud is held.
@@ -40,7 +42,7 @@ type answer struct {
 // Handler serves tokens, Resource Manager and, to loopback peers, the metadata service and the paths
 // under /_sim/.
 func (c *Cloud) Handler() http.Handler {
-	admin, metadata, authority := loopbackOnly(c.admin()), loopbackOnly(http.HandlerFunc(c.metadata)), c.authority()
+	admin, metadata, authority := sim.LoopbackOnly(c.admin()), sim.LoopbackOnly(http.HandlerFunc(c.metadata)), c.authority()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case isManagement(r.URL.Path): // ids may hold what a ServeMux would clean away

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"isobar.dev/sim"
 )
 
 // Options configure a Cloud. The zero value is Azure as documented, with operations that take a second.
@@ -36,7 +38,7 @@ type Cloud struct {
 
 	mu       sync.Mutex
 	w        *world
-	levels   map[string]*level
+	levels   map[string]*sim.Level
 	faults   []*activeFault
 	faultSeq int
 	dice     *rand.Rand
@@ -68,7 +70,7 @@ func New(e Estate, o Options) (*Cloud, error) {
 		return nil, fmt.Errorf("new cloud: %w", err)
 	}
 	return &Cloud{
-		opts: o, w: w, levels: map[string]*level{}, counts: map[countKey]*CallCount{},
+		opts: o, w: w, levels: map[string]*sim.Level{}, counts: map[countKey]*CallCount{},
 		dice: rand.New(rand.NewPCG(o.Seed, 1)),
 	}, nil
 }

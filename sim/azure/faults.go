@@ -6,6 +6,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"isobar.dev/sim"
 )
 
 // Fault is trouble on purpose. It is plain data, the same in Go and as JSON.
@@ -48,17 +50,7 @@ const (
 )
 
 // Duration is a time.Duration that JSON has as "150ms".
-type Duration time.Duration
-
-// MarshalText writes the duration as Go does.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-// UnmarshalText reads what time.ParseDuration reads.
-func (d *Duration) UnmarshalText(b []byte) error {
-	v, err := time.ParseDuration(string(b))
-	*d = Duration(v)
-	return err
-}
+type Duration = sim.Duration
 
 type activeFault struct {
 	Fault
@@ -201,10 +193,10 @@ func (t target) name() string {
 func decodeFaults(b []byte) ([]Fault, error) {
 	if len(b) > 0 && b[0] == '[' {
 		var fs []Fault
-		err := decodeStrict(b, &fs)
+		err := sim.DecodeStrict(b, &fs)
 		return fs, err
 	}
 	var f Fault
-	err := decodeStrict(b, &f)
+	err := sim.DecodeStrict(b, &f)
 	return []Fault{f}, err
 }

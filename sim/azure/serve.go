@@ -9,10 +9,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"sync"
 	"time"
+
+	"isobar.dev/sim"
 )
 
 // ServeOptions configure Serve. The zero value serves the sample estate on a free loopback port.
@@ -73,7 +74,10 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		default: // a save is due already
 		}
 	})
-	wg.Go(func() { saveErr = keep(saving, c, o, changed) })
+	if o.StateFile != "" {
+		save := func() error { return c.Estate().Save(o.StateFile) }
+		wg.Go(func() { saveErr = sim.Keep(saving, o.SaveEvery, changed, save, o.Log) })
+	}
 	served := make(chan error, len(listeners))
 	for _, l := range listeners {
 		wg.Go(func() { served <- server.Serve(l) })
@@ -102,7 +106,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 func (o ServeOptions) listen(ctx context.Context) (Endpoints, []net.Listener, error) {
 	var at Endpoints
 	for _, where := range []string{o.Listen, o.ListenHTTP} {
-		if err := checkLoopback(where); where != "" && err != nil {
+		if err := sim.CheckLoopback(where); where != "" && err != nil {
 			return at, nil, err
 		}
 	}
@@ -134,17 +138,6 @@ func (o ServeOptions) listen(ctx context.Context) (Endpoints, []net.Listener, er
 	return at, append(out, plain), nil
 }
 
-func checkLoopback(listen string) error {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return fmt.Errorf("listen %q: %w", listen, err)
-	}
-	if a, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !a.IsLoopback()) {
-		return fmt.Errorf("listen %q: not a loopback address", listen)
-	}
-	return nil
-}
-
 // estate is the saved state if there is one, else the start. A state that cannot be read is an
 // error: to start over would throw it away.
 func (o ServeOptions) estate() (Estate, error) {
@@ -158,25 +151,4 @@ func (o ServeOptions) estate() (Estate, error) {
 		return LoadEstate(o.EstateFile)
 	}
 	return Sample(), nil
-}
-
-// keep writes the state file soon after changes, and once more at the end.
-func keep(ctx context.Context, c *Cloud, o ServeOptions, changed <-chan struct{}) error {
-	if o.StateFile == "" {
-		return nil
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return c.Estate().Save(o.StateFile)
-		case <-changed:
-		}
-		select { // gather what comes together
-		case <-ctx.Done():
-		case <-time.After(o.SaveEvery):
-		}
-		if err := c.Estate().Save(o.StateFile); err != nil {
-			o.Log.LogAttrs(ctx, slog.LevelError, "state not saved", slog.Any("error", err))
-		}
-	}
 }

@@ -4,13 +4,12 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"isobar.dev/sim"
 )
 
 // Bucket is a token bucket: Burst calls at once, then PerSecond.
-type Bucket struct {
-	Burst     float64 `json:"burst"`
-	PerSecond float64 `json:"perSecond"`
-}
+type Bucket = sim.Bucket
 
 // Names of buckets. Resource Manager has one of each for a subscription and principal, Microsoft.Network
 // one of each for a subscription.
@@ -24,32 +23,11 @@ const (
 
 // buckets are Azure's figures. Those of Microsoft.Network are a number of calls in five minutes.
 var buckets = map[string]Bucket{ // read only
-	ReadBucket: {250, 25}, WriteBucket: {200, 10}, DeleteBucket: {200, 10},
-	NetworkReadBucket: {10000, 10000.0 / 300}, NetworkWriteBucket: {1000, 1000.0 / 300},
-}
-
-// level is the state of a bucket.
-type level struct {
-	tokens float64
-	at     time.Time
-}
-
-// take removes a token when there is one; else it returns the time until there is.
-func (l *level) take(b Bucket, now time.Time) (wait time.Duration, ok bool) {
-	if l.at.IsZero() {
-		l.tokens = b.Burst
-	} else if d := now.Sub(l.at).Seconds(); d > 0 {
-		l.tokens = min(b.Burst, l.tokens+d*b.PerSecond)
-	}
-	l.at = now
-	if l.tokens >= 1 {
-		l.tokens--
-		return 0, true
-	}
-	if b.PerSecond <= 0 {
-		return time.Minute, false
-	}
-	return time.Duration((1 - l.tokens) / b.PerSecond * float64(time.Second)), false
+	ReadBucket:         {Burst: 250, PerSecond: 25},
+	WriteBucket:        {Burst: 200, PerSecond: 10},
+	DeleteBucket:       {Burst: 200, PerSecond: 10},
+	NetworkReadBucket:  {Burst: 10000, PerSecond: 10000.0 / 300},
+	NetworkWriteBucket: {Burst: 1000, PerSecond: 1000.0 / 300},
 }
 
 // throttle takes a token from each bucket of a call. The caller holds mu.
@@ -88,9 +66,9 @@ func (c *Cloud) take(bucket, whose string, now time.Time) (time.Duration, bool) 
 	}
 	k := bucket + " " + whose
 	if c.levels[k] == nil {
-		c.levels[k] = &level{}
+		c.levels[k] = &sim.Level{}
 	}
-	return c.levels[k].take(b, now)
+	return c.levels[k].Take(b, now)
 }
 
 // remaining is what the header of an answer tells of a bucket.
@@ -99,5 +77,5 @@ func (c *Cloud) remaining(q *request, bucket string) string {
 	if l == nil {
 		return strconv.Itoa(int(buckets[bucket].Burst))
 	}
-	return strconv.Itoa(int(l.tokens))
+	return strconv.Itoa(int(l.Tokens))
 }
