@@ -330,15 +330,16 @@ func TestOriginals(t *testing.T) {
 	e.sync(t, e.account(t), shop.States()["three"])
 	e.edit(t, func(s *sim.Subscription) {
 		s.Resources = slices.DeleteFunc(s.Resources, func(r sim.Document) bool { return strings.HasSuffix(fmt.Sprint(r["id"]), "/brief") })
+		s.Resources = append(s.Resources, sim.Document{"id": networkID + "networkSecurityGroups/late", "type": nsgType, "location": location, "properties": object{}})
 	})
 	// What a user attaches while we enforce is his wish from then on.
 	e.change(t, "nic-2", func(_ sim.Document, p map[string]any) {
-		p["networkSecurityGroup"] = map[string]any{"id": networkID + "networkSecurityGroups/own"}
+		p["networkSecurityGroup"] = map[string]any{"id": networkID + "networkSecurityGroups/late"}
 	})
 	e.sync(t, e.account(t), shop.States()["three"])
 	e.verify(t, "three")
 	e.sync(t, e.account(t), shop.States()["nothing"])
-	for nic, want := range map[string]string{"nic-0": "own", "nic-1": "", "nic-2": "own"} {
+	for nic, want := range map[string]string{"nic-0": "own", "nic-1": "", "nic-2": "late"} {
 		if got := e.nsgOf(nic); got != want {
 			t.Errorf("%s has NSG %q, want %q", nic, got, want)
 		}
@@ -484,5 +485,38 @@ func TestQuota(t *testing.T) {
 	}
 	if got := slices.Sorted(maps.Keys(e.resources(nsgType))); len(got) != 1 || e.nsgOf("nic-3") != "own" {
 		t.Errorf("NSGs %v and %q on the interface; want nothing of ours", got, e.nsgOf("nic-3"))
+	}
+}
+
+// A priority that a rule of others has is left to it, also where ours would have had it.
+func TestPrioritiesOfOthers(t *testing.T) {
+	nobody := cloudtest.Allow(policy.Peers{}, cloudtest.TCP(1))
+	one := cloudtest.Allow(policy.Peers{All: true}, cloudtest.TCP(1))
+	state := func(rules ...policy.Rule) policy.Snapshot {
+		return cloudtest.With(shop.Shop(), &policy.Policy{Name: "p", Priority: 5, AppliedTo: cloudtest.App("db"), Ingress: rules})
+	}
+	e := open(t, "nothing")
+	a := e.account(t)
+	e.sync(t, a, state(nobody))
+	e.sync(t, a, state(nobody, one))
+	name := e.nsgOf("nic-3")
+	var would int
+	for rule, n := range e.rules(name) {
+		if strings.HasPrefix(rule, "Inbound") && n != 4096 {
+			would = n
+		}
+	}
+	if would == 0 {
+		t.Fatalf("no rule between: %v", e.rules(name))
+	}
+	e.sync(t, a, state(nobody))
+	e.change(t, name, func(_ sim.Document, p map[string]any) {
+		p["securityRules"] = append(p["securityRules"].([]any), object{"name": "mine", "properties": object{"protocol": "Tcp", "access": "Allow", "direction": "Inbound", "priority": would,
+			"sourceAddressPrefix": "198.51.100.9", "sourcePortRange": "*", "destinationAddressPrefix": "*", "destinationPortRange": "1"}})
+	})
+	e.sync(t, e.account(t), state(nobody, one))
+	now := e.rules(name)
+	if now["Inbound mine"] != would || len(now) != 5 {
+		t.Errorf("rules %v; want that of others at %d, and four of ours", now, would)
 	}
 }
