@@ -236,7 +236,7 @@ func TestThrottled(t *testing.T) {
 	if _, err := e.AddFault(sim.Fault{Kind: sim.FaultError, Code: "RequestLimitExceeded", Count: 12, Probability: 0.5}); err != nil {
 		t.Fatal(err)
 	}
-	e.sync(t, e.account(t, aws.Options{Attempts: 20, MaxBackoff: time.Millisecond}), shopStates()["three"])
+	e.sync(t, e.account(t, aws.Options{Attempts: 20, MaxBackoff: time.Millisecond}), shopVPC.States()["three"])
 
 	if _, err := e.AddFault(sim.Fault{Kind: sim.FaultError, Code: "RequestLimitExceeded"}); err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func TestFullInterfaces(t *testing.T) {
 
 // The same with every crash on the way.
 func TestDriverFull(t *testing.T) {
-	states := shopStates()
+	states := shopVPC.States()
 	var named []plantest.State
 	for _, name := range []string{"nothing", "three", "mesh", "db"} {
 		named = append(named, plantest.State{Name: name, Ruleset: rulesetOf(t, states[name])})

@@ -23,7 +23,7 @@ func TestDelegatedPrefix(t *testing.T) {
 	}
 	check := func(pod string, carriers int) {
 		t.Helper()
-		e.until(t, e.account(t, aws.Options{ManyPeers: 2}), shopStates()["db"])
+		e.until(t, e.account(t, aws.Options{ManyPeers: 2}), shopVPC.States()["db"])
 		for _, x := range []struct {
 			from string
 			want bool

@@ -2,13 +2,13 @@ package aws_test
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"isobar.dev/cloud/aws"
+	"isobar.dev/cloud/cloudtest"
 	"isobar.dev/compile"
 	"isobar.dev/plan"
 	"isobar.dev/plan/plantest"
@@ -16,93 +16,23 @@ import (
 	sim "isobar.dev/sim/aws"
 )
 
-// shop is a VPC of web and database machines, and one of each that is alone.
-func shop() policy.Snapshot {
-	var s policy.Snapshot
-	s.Namespaces = s.Namespaces.Put("shop", &policy.Namespace{Name: "shop"})
-	for i, app := range []string{"web", "web", "web", "db", "db", "batch", "idle"} {
-		a := netip.AddrFrom4([4]byte{172, 16, 1, byte(10 + 3*i)})
-		name := fmt.Sprint("vm-", i)
-		w := &policy.Workload{
-			ID: policy.WorkloadID(policy.KindExternal, "shop", name), Kind: policy.KindExternal, Namespace: "shop", Name: name,
-			Labels: policy.LabelsOf(map[string]string{"app": app}), Addrs: []netip.Addr{a},
-			Network: "vpc-1", Target: "aws/vpc-1", Interfaces: []policy.Interface{{ID: fmt.Sprintf("eni-%d0", i), Addrs: []netip.Addr{a}}},
-		}
-		s.Workloads = s.Workloads.Put(w.ID, w)
-	}
-	return s
-}
+// shopVPC is the VPC of a shop.
+var shopVPC = cloudtest.Network{ID: "vpc-1", Target: "aws/vpc-1", NIC: func(vm int) string { return fmt.Sprintf("eni-%d0", vm) }}
+
+func shop() policy.Snapshot { return shopVPC.Shop() }
 
 // balanced is s with a load balancer in place of a machine that shop has.
 func balanced(s policy.Snapshot) policy.Snapshot {
 	return asService(s, "ee/shop/vm-4", "lb/app/shop/0000000000000040")
 }
 
-func app(names ...string) policy.Set {
-	var set policy.Set
-	for _, n := range names {
-		set.Selections = append(set.Selections, policy.Selection{Kind: policy.KindExternal, Scope: policy.AllNamespaces,
-			Labels: policy.Selector{{Key: "app", Op: policy.In, Values: []string{n}}}})
-	}
-	return set
-}
-
-func tcp(ports ...uint16) []policy.Traffic {
-	var out []policy.Traffic
-	for _, p := range ports {
-		out = append(out, policy.Traffic{Protocol: policy.TCP, Ports: policy.Ports{First: p, Last: p}})
-	}
-	return out
-}
-
-func with(s policy.Snapshot, policies ...*policy.Policy) policy.Snapshot {
-	for _, p := range policies {
-		p.Dialect, p.Tier = policy.AntreaClusterNetworkPolicy, "application"
-		p.ID = policy.PolicyID(p.Dialect, "", p.Name)
-		s.Policies = s.Policies.Put(p.ID, p)
-	}
-	return s
-}
-
-func allow(peers policy.Peers, traffic []policy.Traffic) policy.Rule {
-	return policy.Rule{Action: policy.Allow, Peers: peers, Traffic: traffic}
-}
-
-// shopStates are the states that the suite walks.
-func shopStates() map[string]policy.Snapshot {
-	web := func(ports ...uint16) *policy.Policy {
-		return &policy.Policy{Name: "web", AppliedTo: app("web"), Ingress: []policy.Rule{allow(policy.Peers{All: true}, tcp(ports...))},
-			Egress: []policy.Rule{allow(policy.Peers{Set: app("db")}, tcp(5432))}}
-	}
-	// What "three" allows too is written here in another way.
-	wide := web()
-	wide.Ingress[0].Traffic = []policy.Traffic{{Protocol: policy.TCP, Ports: policy.Ports{First: 443, Last: 8443}}}
-	db := func(from ...string) *policy.Policy {
-		return &policy.Policy{Name: "db", AppliedTo: app("db"), Ingress: []policy.Rule{allow(policy.Peers{Set: app(from...)}, tcp(5432))}}
-	}
-	mesh := &policy.Policy{Name: "mesh", AppliedTo: app("web", "db"), Ingress: []policy.Rule{allow(policy.Peers{Set: app("web", "db")}, policy.AllTraffic)},
-		Egress: []policy.Rule{allow(policy.Peers{Set: app("web", "db")}, policy.AllTraffic)}}
-	deny := &policy.Policy{Name: "deny", AppliedTo: app("web"), Priority: 1, Ingress: []policy.Rule{
-		{Action: policy.Drop, Peers: policy.Peers{Blocks: []policy.Block{{Prefix: netip.MustParsePrefix("172.16.1.10/32")}}}, Traffic: tcp(443)},
-		allow(policy.Peers{All: true}, tcp(80, 443))}}
-	// With one member the peers are an address, with three a group.
-	few := with(shop(), db("web"))
-	for _, id := range []string{"ee/shop/vm-1", "ee/shop/vm-2"} {
-		w, _ := few.Workloads.Get(id)
-		c := *w
-		c.Labels = policy.LabelsOf(map[string]string{"app": "gone"})
-		few.Workloads = few.Workloads.Put(id, &c)
-	}
-	return map[string]policy.Snapshot{
-		"few":     few,
-		"db":      with(shop(), db("web")),
-		"nothing": shop(),
-		"three":   with(shop(), web(80, 443), db("web")),
-		"edited":  with(shop(), wide, db("batch", "web")),
-		"mesh":    with(shop(), mesh),
-		"deny":    with(shop(), deny, db("idle")),
-	}
-}
+// What policies of a shop are made of, by the short names that the tests here have for it.
+var (
+	app   = cloudtest.App
+	tcp   = cloudtest.TCP
+	with  = cloudtest.With
+	allow = cloudtest.Allow
+)
 
 // shopFlows are all pairs and some strangers, at ports that matter.
 func shopFlows() []sim.Flow {
@@ -159,12 +89,12 @@ func (e *ec2) passes() []sides {
 }
 
 func TestDriver(t *testing.T) {
-	states := shopStates()
+	states := shopVPC.States()
 	for name, s := range states {
 		states[name] = balanced(s)
 	}
 	var named []plantest.State
-	for _, name := range []string{"nothing", "three", "edited", "mesh", "deny", "few", "db"} {
+	for _, name := range cloudtest.Names {
 		named = append(named, plantest.State{Name: name, Ruleset: rulesetOf(t, states[name])})
 	}
 	want := verdicts(t, states)

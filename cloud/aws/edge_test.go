@@ -58,7 +58,7 @@ func one(t testing.TB, reports map[string]plan.Report) plan.Report {
 // what we want anyway serves as ours, and stays when we do not want it any more.
 func TestForeignRules(t *testing.T) {
 	e := newShop(t, sim.Options{})
-	s := shopStates()
+	s := shopVPC.States()
 	e.sync(t, e.account(t, aws.Options{}), s["three"])
 	web := e.nic(t, "eni-00").Groups
 	extra := []*sim.Rule{
@@ -95,7 +95,7 @@ func TestForeignRules(t *testing.T) {
 
 // What a network interface had comes back, as far as it is still there.
 func TestOriginals(t *testing.T) {
-	s := shopStates()
+	s := shopVPC.States()
 	for _, tt := range []struct {
 		name string
 		edit func(r *sim.Region, n *sim.Interface) // while we enforce
@@ -188,7 +188,7 @@ func TestTwoClusters(t *testing.T) {
 // A new security group may be unknown for a while.
 func TestLateGroups(t *testing.T) {
 	e := newShop(t, sim.Options{GroupHiddenCalls: 1})
-	s := shopStates()["mesh"]
+	s := shopVPC.States()["mesh"]
 	reports := e.sync(t, e.account(t, aws.Options{}), s)
 	if r := one(t, reports); r.Written == 0 {
 		t.Error("nothing was written")
@@ -197,7 +197,7 @@ func TestLateGroups(t *testing.T) {
 
 // What others break is found after Forget, and mended.
 func TestDrift(t *testing.T) {
-	s := shopStates()["mesh"]
+	s := shopVPC.States()["mesh"]
 	want := verdicts(t, map[string]policy.Snapshot{"mesh": s})["mesh"]
 	for name, edit := range map[string]func(r *sim.Region){
 		"rules gone": func(r *sim.Region) {
@@ -322,7 +322,7 @@ func TestQuota(t *testing.T) {
 // One thing that cannot be written does not stop the others.
 func TestOneFails(t *testing.T) {
 	e := newShop(t, sim.Options{})
-	s := shopStates()["three"]
+	s := shopVPC.States()["three"]
 	if _, err := e.AddFault(sim.Fault{Kind: sim.FaultError, Action: "CreateSecurityGroup", Count: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +342,7 @@ func TestVMGone(t *testing.T) {
 	e.edit(t, func(r *sim.Region) {
 		r.Instances = slices.DeleteFunc(r.Instances, func(i *sim.Instance) bool { return i.Interfaces[0].ID == "eni-00" })
 	})
-	e.sync(t, e.account(t, aws.Options{}), shopStates()["mesh"])
+	e.sync(t, e.account(t, aws.Options{}), shopVPC.States()["mesh"])
 }
 
 // An interface without a place for one more group is written as an address.
@@ -380,7 +380,7 @@ func TestNoSlot(t *testing.T) {
 func TestStaleKnowledge(t *testing.T) {
 	e := newShop(t, sim.Options{})
 	a := e.account(t, aws.Options{})
-	s := shopStates()
+	s := shopVPC.States()
 	e.sync(t, a, s["three"])
 	all := netip.MustParsePrefix("0.0.0.0/0")
 	edits := 0
@@ -435,7 +435,7 @@ func TestOtherProtocols(t *testing.T) {
 // A group that has the name of ours and not our tags is another's: ours gets the
 // next name, also when the other has come since the last read.
 func TestNameTaken(t *testing.T) {
-	s := shopStates()["three"]
+	s := shopVPC.States()["three"]
 	first := newShop(t, sim.Options{})
 	first.sync(t, first.account(t, aws.Options{}), s)
 	for _, late := range []bool{false, true} {

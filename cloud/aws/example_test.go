@@ -18,7 +18,7 @@ func ExampleParseSecret() {
 }
 
 func ExampleLower() {
-	rs := compile.Rulesets(shopStates()["three"])[0]
+	rs := compile.Rulesets(shopVPC.States()["three"])[0]
 	objects, refusals := aws.Lower(aws.Place{}, rs)
 	for _, u := range aws.UsageOf(aws.Place{}, objects) {
 		fmt.Printf("%s: %d of %d\n", u.Quota, u.Used, u.Limit)

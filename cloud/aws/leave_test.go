@@ -69,7 +69,7 @@ func (e *ec2) group(id string) *sim.Group {
 // rule and none of ours, and no tag. The next one for the same policy has another
 // name, time and again. That the rule has come since the last read makes no difference.
 func TestLeave(t *testing.T) {
-	s := shopStates()
+	s := shopVPC.States()
 	want := verdicts(t, map[string]policy.Snapshot{"three": s["three"]})["three"]
 	e := newShop(t, sim.Options{})
 	before, mine := e.Estate(), e.account(t, aws.Options{})
@@ -127,7 +127,7 @@ func TestLeave(t *testing.T) {
 
 // What is to be left is told beforehand.
 func TestLeavePreview(t *testing.T) {
-	s := shopStates()
+	s := shopVPC.States()
 	e := newShop(t, sim.Options{})
 	e.sync(t, e.account(t, aws.Options{}), s["three"])
 	e.graft(t)()
@@ -142,7 +142,7 @@ func TestLeavePreview(t *testing.T) {
 func TestForeignRuleMeanwhile(t *testing.T) {
 	e := newShop(t, sim.Options{})
 	a := e.account(t, aws.Options{})
-	s := shopStates()
+	s := shopVPC.States()
 	e.sync(t, a, s["three"])
 	n := 0
 	e.edit(t, func(r *sim.Region) {
@@ -165,7 +165,7 @@ func TestForeignRuleMeanwhile(t *testing.T) {
 func TestLeaveDenied(t *testing.T) {
 	e := newShop(t, sim.Options{})
 	a := e.account(t, aws.Options{})
-	s := shopStates()
+	s := shopVPC.States()
 	e.sync(t, a, s["three"])
 	e.graft(t)()
 	id, err := e.AddFault(sim.Fault{Kind: sim.FaultError, Action: "DeleteTags", Skip: 1, Code: "UnauthorizedOperation", Status: 403})

@@ -65,7 +65,7 @@ func TestDatabaseTakesItsTime(t *testing.T) {
 	})
 	before := e.Estate()
 	a := selected(t, e.account(t, aws.Options{}))
-	states := shopStates()
+	states := shopVPC.States()
 	for _, name := range []string{"three", "edited", "mesh", "db", "nothing"} {
 		s := stored(states[name])
 		if name == "nothing" {
@@ -100,7 +100,7 @@ func TestDatabaseTakesItsTime(t *testing.T) {
 
 // However a process dies between two calls, the next one ends it well.
 func TestServicesCrash(t *testing.T) {
-	states := shopStates()
+	states := shopVPC.States()
 	for _, lost := range []bool{false, true} {
 		for _, walk := range [][2]string{{"nothing", "three"}, {"three", "mesh"}, {"mesh", "nothing"}} {
 			for n := 0; ; n++ {
@@ -148,7 +148,7 @@ func TestStoppedDatabase(t *testing.T) {
 	e := serve(t, estate(stored(shop()), sim.Quotas{}), sim.Options{NoThrottle: true, Settle: -1})
 	e.edit(t, func(r *sim.Region) { r.Databases[0].State = "stopped" })
 	a := selected(t, e.account(t, aws.Options{}))
-	s := stored(shopStates()["three"])
+	s := stored(shopVPC.States()["three"])
 	_, err := a.Enforcer(regionID, "vpc-1").Sync(context.Background(), rulesetOf(t, s))
 	if err == nil || plan.IsPending(err) || !strings.Contains(err.Error(), "the database is stopped") {
 		t.Errorf("got %v", err)
@@ -178,7 +178,7 @@ func TestServicesWithoutGroups(t *testing.T) {
 			}
 			e := serve(t, x, sim.Options{NoThrottle: true})
 			a := selected(t, e.account(t, aws.Options{}))
-			report, err := a.Enforcer(regionID, "vpc-1").Sync(context.Background(), rulesetOf(t, world(shopStates()["three"])))
+			report, err := a.Enforcer(regionID, "vpc-1").Sync(context.Background(), rulesetOf(t, world(shopVPC.States()["three"])))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -239,7 +239,7 @@ func TestServiceQuota(t *testing.T) {
 func TestServicesUnreadable(t *testing.T) {
 	e := serve(t, estate(stored(shop()), sim.Quotas{}), sim.Options{NoThrottle: true, Settle: -1})
 	a := selected(t, e.account(t, aws.Options{}))
-	states := shopStates()
+	states := shopVPC.States()
 	e.until(t, a, stored(states["three"]))
 	e.fault(t, sim.Fault{Kind: sim.FaultError, Action: "DescribeDBInstances"})
 	enforcer := a.Enforcer(regionID, "vpc-1")

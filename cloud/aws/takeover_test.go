@@ -152,7 +152,7 @@ func isolated(s policy.Snapshot) policy.Snapshot {
 // What no policy here governs keeps Nephe's groups, with all that they name.
 func TestTakeOverHolds(t *testing.T) {
 	e := nepheShop(t)
-	s := isolated(shopStates()["three"])
+	s := isolated(shopVPC.States()["three"])
 	before := e.passes()
 	e.sync(t, e.account(t, aws.Options{}), s)
 	e.sync(t, e.account(t, aws.Options{}), shop())
@@ -223,7 +223,7 @@ func TestTakeOverSparesUsers(t *testing.T) {
 		r.Instances[6].Interfaces[0].Groups = []string{"sg-own1"}
 		r.Groups = slices.DeleteFunc(r.Groups, func(g *sim.Group) bool { return g.ID == "sg-atidle" })
 	})
-	s := isolated(shopStates()["three"])
+	s := isolated(shopVPC.States()["three"])
 	for range 2 {
 		report := one(t, e.sync(t, e.account(t, aws.Options{}, takeOver), s))
 		if want := "[sg-agdb sg-agweb sg-atdb]"; fmt.Sprint(e.nephes()) != want {
