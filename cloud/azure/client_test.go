@@ -161,7 +161,7 @@ func TestListing(t *testing.T) {
 			fmt.Fprintf(w, `{"value":[{"id":%q,"location":"West US"}],"nextLink":"http://%s%s&$skiptoken=2"}`, testNIC+"b", r.Host, r.URL)
 			return
 		}
-		fmt.Fprintf(w, `{"value":[{"id":%q,"location":"westus"},{"id":%q,"location":"eastus"}]}`, testNIC+"a", testNIC+"c")
+		fmt.Fprintf(w, `{"value":[{"id":%q,"location":"westus"},{"id":%q,"location":"eastus"},{"id":%q,"location":"westus"}]}`, testNIC+"a", testNIC+"c", strings.ToUpper(testNIC+"b"))
 	})
 	got, err := c.networkInterfaces(context.Background(), "westus")
 	if err != nil || len(got) != 2 || got[0].id.name() != "nic1a" || got[1].id.name() != "nic1b" {

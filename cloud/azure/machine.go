@@ -208,7 +208,9 @@ func (e *estate) listInstances(ctx context.Context, s *scaleSet) error {
 		return err
 	}
 	for _, m := range machines {
-		e.machines = append(e.machines, m)
+		if _, twice := e.states[m.key()]; !twice { // as in resources
+			e.machines = append(e.machines, m)
+		}
 		e.states[m.key()] = stateOf(m.Properties.View.Statuses)
 	}
 	return nil

@@ -241,8 +241,9 @@ func resources[T any, P resource[T]](ctx context.Context, c *client, kind, versi
 	if err != nil {
 		return nil, fmt.Errorf("region %s: list %s: %w", region, kind, err)
 	}
-	slices.SortFunc(out, func(a, b *T) int { return cmp.Compare(P(a).heading().key(), P(b).heading().key()) })
-	return out, nil
+	slices.SortStableFunc(out, func(a, b *T) int { return cmp.Compare(P(a).heading().key(), P(b).heading().key()) })
+	// What comes and goes between two pages can move others onto both.
+	return slices.CompactFunc(out, func(a, b *T) bool { return P(a).heading().key() == P(b).heading().key() }), nil
 }
 
 // networkInterfaces lists the interfaces of a region, by key; those of the
