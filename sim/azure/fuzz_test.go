@@ -154,3 +154,26 @@ func slowWildcard(p, s string) bool {
 	}
 	return s != "" && p[0] == s[0] && slowWildcard(p[1:], s[1:])
 }
+
+// FuzzToken asks for a token with any form: no panic, no token without the secret, and a refusal that
+// does not tell it.
+func FuzzToken(f *testing.F) {
+	f.Add(SampleTenant, "grant_type=client_credentials&client_id="+SampleClientID+"&client_secret=guess&scope=https://management.azure.com/.default")
+	f.Add("shop.example", "grant_type=client_credentials&client_id="+SampleClientID+"&scope=openid https://management.azure.com/.default&client_assertion_type="+assertionType+"&client_assertion=eyJhbGciOiJub25lIn0.e30.")
+	c, err := New(Sample(), Options{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, tenant, form string) {
+		r := &http.Request{Method: http.MethodPost, URL: &url.URL{Path: "/" + tenant + "/oauth2/v2.0/token"}, Header: http.Header{}, Body: readCloser{strings.NewReader(form)}, Host: "h"}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		w := httptest.NewRecorder()
+		c.Handler().ServeHTTP(w, r)
+		if q, _ := url.ParseQuery(form); q.Get("client_secret") == SampleSecret || strings.Contains(form, SampleSecret) {
+			return
+		}
+		if w.Code == http.StatusOK || strings.Contains(w.Body.String(), SampleSecret) {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}

@@ -114,6 +114,9 @@ func (x *index) reach(f Flow) Verdict {
 	if err != nil {
 		return stop(Unreachable, "%v", err)
 	}
+	if !v4 && protocol == 1 {
+		protocol = 58
+	}
 	p := x.route(from, to, v4)
 	v.Path, v.Source, v.Destination = p.kind, p.source, p.destination
 	if p.kind == "local" {
