@@ -184,9 +184,15 @@ func (a *account) connected(config string, client cloud.Account, scrub func(stri
 		}
 		r.isFresh = false
 		r.poke()
+		if r.abandon != nil {
+			r.abandon()
+		}
 	}
 	for _, r := range a.leaving {
 		r.poke()
+		if r.abandon != nil {
+			r.abandon()
+		}
 	}
 	return true, isNews
 }

@@ -89,6 +89,30 @@ func TestSecret(t *testing.T) {
 	}
 }
 
+// Other credentials, or another endpoint, are tried at once, however long the cloud
+// keeps those before waiting.
+func TestNewCredentialsDoNotWaitForTheOld(t *testing.T) {
+	e := newEnv(t)
+	e.estate()
+	never := make(chan struct{})
+	e.cloud.with(func(f *fakeCloud) { f.silent["acct"] = never })
+	e.start()
+	e.create(e.secret(rightKeys), e.account("us-east-1"), e.selector("all", everything), e.allow("db", "db", 5432))
+	e.eventually("the cloud keeps us waiting", func() string {
+		waiting := 0
+		e.cloud.with(func(f *fakeCloud) { waiting = f.waiting })
+		if waiting == 0 {
+			return "no call waits"
+		}
+		return ""
+	})
+	e.cloud.with(func(f *fakeCloud) { delete(f.silent, "acct") })
+	update[corev1.Secret](e, "keys", func(s *corev1.Secret) {
+		s.Data = map[string][]byte{"credentials": []byte(strings.Replace(rightKeys, "AKIA1234", "AKIA5678", 1))}
+	})
+	e.eventually("the new ones work", all(e.accountIs("", "Connected", "True Connected"), e.has("vpca", 2, "5432")))
+}
+
 // A region or a selector that cannot be read keeps its VMs, and stops no other.
 func TestUnreadableIsNotEmpty(t *testing.T) {
 	e := newEnv(t)

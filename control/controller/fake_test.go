@@ -29,6 +29,7 @@ type fakeCloud struct {
 	down      map[string]error             // by region: all calls fail
 	blind     map[string]error             // by matchID of a network: VMs of it cannot be listed
 	silent    map[string]chan struct{}     // by account object: calls wait until it is closed
+	waiting   int                          // calls that wait so
 	refuse    map[string]error             // by network: writes fail
 	nics      map[string]map[string]string // by network and NIC: what is enforced there
 	marks     map[string]string            // by NIC: the account object that has written there last
@@ -93,6 +94,8 @@ func (a *fakeAccount) call(ctx context.Context, region string) error {
 	silent := a.cloud.silent[a.prefix[strings.LastIndex(a.prefix, "/")+1:]]
 	a.cloud.mu.Unlock()
 	if silent != nil {
+		a.cloud.with(func(f *fakeCloud) { f.waiting++ })
+		defer a.cloud.with(func(f *fakeCloud) { f.waiting-- })
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

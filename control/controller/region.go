@@ -23,6 +23,8 @@ type region struct {
 	// previous is the client before, until it is known that the client of now lists
 	// all networks that it did: the credentials may have become another account's.
 	previous cloud.Account
+	// abandon ends the listing under way, if there is one.
+	abandon context.CancelFunc
 }
 
 func (r *region) poke() {
@@ -84,8 +86,11 @@ func (r *region) hasDoubts(a *account) bool {
 // listRegion reads the networks and VMs of a region. listed is false when there
 // is nobody to ask.
 func (c *Controller) listRegion(ctx context.Context, a *account, r *region) (err error, listed bool) {
+	callCtx, cancel := context.WithTimeoutCause(ctx, c.o.PollTimeout, fmt.Errorf("no answer in %v", c.o.PollTimeout))
+	defer cancel()
 	a.mu.Lock()
 	client, matches := a.client, matchesOf(a.selectors)
+	r.abandon = cancel // what another client should list must not wait for this one's patience
 	a.mu.Unlock()
 	if client == nil {
 		return nil, false
@@ -95,8 +100,6 @@ func (c *Controller) listRegion(ctx context.Context, a *account, r *region) (err
 	}
 	r.pulse.begin()
 	defer r.pulse.end()
-	callCtx, cancel := context.WithTimeoutCause(ctx, c.o.PollTimeout, fmt.Errorf("no answer in %v", c.o.PollTimeout))
-	defer cancel()
 	networks, networksErr := client.Networks(callCtx, r.name)
 	var answers []cloud.VMs
 	if len(matches) > 0 {
