@@ -428,5 +428,53 @@ func (a *applier) revokeStale(ctx context.Context, c plan.Change[Object], dir po
 			return fmt.Errorf("revoke %v: waits for %s: %w", dir, r.List, err)
 		}
 	}
-	return a.drop(ctx, c.Key, dir, stale)
+	// What has gone to another group of the class is still needed here by those who
+	// could not be given that.
+	nic, coming := a.lacked(c.Key, dir)
+	n := len(stale)
+	stale = slices.DeleteFunc(stale, func(r Rule) bool { return slices.ContainsFunc(coming, r.overlaps) })
+	if len(stale) > 0 {
+		if err := a.drop(ctx, c.Key, dir, stale); err != nil {
+			return err
+		}
+	}
+	if len(stale) < n {
+		return fmt.Errorf("revoke %v: waits for %s, which does not carry all of its groups yet: %w", dir, nic, a.failure(nic))
+	}
+	return nil
+}
+
+// lacked returns the rules of one direction of groups that interfaces with a group
+// should have and have not, and one of these.
+func (a *applier) lacked(key string, dir policy.Direction) (nic string, rules []Rule) {
+	seen := map[string]bool{}
+	for _, c := range a.nics {
+		if c.Have == nil || c.Want == nil || !slices.Contains(c.Have.NIC.Groups, key) || a.failure(c.Key) == nil {
+			continue
+		}
+		for _, other := range without(c.Want.NIC.Groups, c.Have.NIC.Groups) {
+			if seen[other] {
+				continue
+			}
+			seen[other] = true
+			if more := a.comingTo(other, dir); len(more) > 0 {
+				nic, rules = c.Key, slices.Concat(rules, more)
+			}
+		}
+	}
+	return nic, rules
+}
+
+// comingTo returns the rules of one direction that a group is to have or, if it does not
+// change, has.
+func (a *applier) comingTo(key string, dir policy.Direction) []Rule {
+	if g := a.wanted[key]; g != nil {
+		return g.rules(dir)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if f := a.ground.groups[key]; f != nil && f.now != nil {
+		return f.now.rules(dir)
+	}
+	return nil
 }

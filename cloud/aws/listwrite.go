@@ -243,24 +243,6 @@ func (a *applier) isHeldUp(key string, remove []netip.Prefix) error {
 	return nil
 }
 
-// lacked returns the rules of one direction of groups that interfaces with a group
-// should have and have not, and one of these.
-func (a *applier) lacked(key string, dir policy.Direction) (nic string, rules []Rule) {
-	for _, c := range a.nics {
-		if c.Have == nil || c.Want == nil || a.failure(c.Key) == nil || !slices.Contains(c.Have.NIC.Groups, key) {
-			continue
-		}
-		for _, other := range without(c.Want.NIC.Groups, c.Have.NIC.Groups) {
-			if g := a.wanted[other]; g != nil && len(g.rules(dir)) > 0 {
-				nic, rules = c.Key, slices.Concat(rules, g.rules(dir))
-			} else if f := a.ground.groups[other]; g == nil && f != nil && f.now != nil {
-				nic, rules = c.Key, slices.Concat(rules, f.now.rules(dir))
-			}
-		}
-	}
-	return nic, rules
-}
-
 // hasAny says whether a rule lets any of the prefixes pass that a list is about to lose.
 func (a *applier) hasAny(r Rule, list string, prefixes []netip.Prefix) bool {
 	switch {
