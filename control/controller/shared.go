@@ -273,7 +273,11 @@ func (c *Controller) lost(a *account, s types.NamespacedName) []loss {
 	var out []loss
 	for _, id := range slices.Sorted(maps.Keys(imports)) {
 		if i := imports[id]; i.selector == s {
-			if w := c.winner(i); w != i {
+			w := c.winner(i)
+			if have, ok := c.imports.Get(id); w == i && ok && have.vmKey() != i.vmKey() {
+				w = have // of another VM, whose objects have the same names
+			}
+			if w != i {
 				out = append(out, loss{i, w})
 			}
 		}

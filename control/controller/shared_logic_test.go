@@ -197,3 +197,24 @@ func TestSharedGoesInAnyCase(t *testing.T) {
 
 // look has young looked at, once it knows of old.
 func (p *pair) look() { p.c.assignVMs(p.t.Context(), p.young) }
+
+// Two VMs whose objects would have one name are not one VM: the selector that lacks its own
+// says so.
+func TestOneNameOfTwoVMsIsTold(t *testing.T) {
+	p := newPair(t)
+	for _, a := range []*account{p.old, p.young} {
+		vm := machine("/id/of/"+a.key.Name, "vm", "n-"+a.key.Name)
+		vm.Region, vm.Object = "r", "vm-42"
+		a.selectors = []selector{{key: a.key, entries: []entry{{match: cloud.Match{}}}}}
+		a.mu.Lock()
+		r := a.regions["r"]
+		r.view = r.view.with([]cloud.Network{{ID: vm.NetworkID, Region: "r"}}, nil, matchesOf(a.selectors), []cloud.VMs{{VMs: []cloud.VM{vm}}})
+		a.version++
+		a.mu.Unlock()
+		p.c.assignVMs(t.Context(), a)
+	}
+	old, young := p.c.lost(p.old, p.old.key), p.c.lost(p.young, p.young.key)
+	if len(old) != 0 || len(young) != 1 || young[0].claim.vm.ID != "/id/of/young" || young[0].winner.vm.ID != "/id/of/old" {
+		t.Errorf("old lacks %+v, young lacks %+v; want young to lack its own alone", old, young)
+	}
+}
