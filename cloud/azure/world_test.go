@@ -57,7 +57,7 @@ func lowered(rnd *rand.Rand, s policy.Snapshot) map[string]*vnet {
 // The NSGs of a VNet must say what Evaluate says: never more, and less only where a
 // Refusal for the VM says so.
 func TestLowerIsEvaluate(t *testing.T) {
-	worlds := 2000
+	worlds := 1500
 	if testing.Short() {
 		worlds = 300
 	}
