@@ -115,9 +115,11 @@ func TestFaultyConnections(t *testing.T) {
 		return out
 	}
 	whole := names()
-	addFault(t, s.cloud, azure.Fault{Kind: azure.FaultRepeatPage, Operation: "NetworkInterfaces_ListAll", Count: 1})
-	if got := names(); len(got) != len(whole)+4 {
-		t.Errorf("a page twice: %d of %d", len(got), len(whole))
+	for skip := range 2 {
+		addFault(t, s.cloud, azure.Fault{Kind: azure.FaultRepeatPage, Operation: "NetworkInterfaces_ListAll", Skip: skip, Count: 1})
+		if got := names(); len(got) != len(whole)+4 {
+			t.Errorf("page %d twice: %d of %d", skip, len(got), len(whole))
+		}
 	}
 	addFault(t, s.cloud, azure.Fault{Kind: azure.FaultMissPage, Operation: "NetworkInterfaces_ListAll", Count: 1})
 	if got := names(); len(got) != len(whole)-4 {
