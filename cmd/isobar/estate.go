@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"context"
 	"embed"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,79 +22,11 @@ import (
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	simaws "isobar.dev/sim/aws"
+	simazure "isobar.dev/sim/azure"
 )
 
 //go:embed sample/*.yaml
 var sample embed.FS
-
-// trimScheme returns the host and port of a URL without a path.
-func trimScheme(url string) string {
-	_, rest, _ := strings.Cut(url, "://")
-	return rest
-}
-
-// isFree says whether the loopback address can be listened on.
-func isFree(addr string) bool {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return false
-	}
-	return l.Close() == nil
-}
-
-// emptyEstate is the sample's account without anything in it.
-func emptyEstate() simaws.Estate {
-	e := simaws.Sample()
-	for i := range e.Accounts {
-		for j := range e.Accounts[i].Regions {
-			e.Accounts[i].Regions[j] = &simaws.Region{Name: e.Accounts[i].Regions[j].Name}
-		}
-	}
-	e.Peerings = nil
-	return e
-}
-
-func hasInstances(e simaws.Estate) bool {
-	for _, a := range e.Accounts {
-		for _, r := range a.Regions {
-			if len(r.Instances) > 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// account is the CloudProviderAccount of the simulated AWS and its Secret. The
-// endpoint may differ from start to start.
-func (u *up) account() ([]*unstructured.Unstructured, error) {
-	credentials, err := json.Marshal(map[string]string{"accessKeyId": simaws.SampleKeyID, "accessKeySecret": simaws.SampleKeySecret})
-	if err != nil {
-		return nil, err
-	}
-	return []*unstructured.Unstructured{
-		{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop"}}},
-		{Object: map[string]any{
-			"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "shop", "name": "aws"},
-			"stringData": map[string]any{"credentials": string(credentials)},
-		}},
-		{Object: map[string]any{
-			"apiVersion": "crd.cloud.antrea.io/v1alpha1", "kind": "CloudProviderAccount",
-			"metadata": map[string]any{"namespace": "shop", "name": "shop"},
-			"spec": map[string]any{
-				"pollIntervalInSeconds": int64(30),
-				"awsConfig": map[string]any{
-					"region":      []any{"us-east-1", "eu-west-1"},
-					"endpoint":    u.awsURL,
-					"stsEndpoint": u.awsURL,
-					"rdsEndpoint": u.awsURL,
-					"elbEndpoint": u.awsURL,
-					"secretRef":   map[string]any{"namespace": "shop", "name": "aws", "key": "credentials"},
-				},
-			},
-		}},
-	}, nil
-}
 
 // runSample applies the sample estate, on the first start, waits until the cloud
 // enforces it, and prints who reaches whom.
@@ -107,7 +35,7 @@ func (u *up) runSample(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	objects, err := u.account()
+	objects, err := u.accounts()
 	if err != nil {
 		return err
 	}
@@ -115,8 +43,8 @@ func (u *up) runSample(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if isNew && !hasInstances(u.aws.Estate()) {
-		return fmt.Errorf("the simulated AWS in %s has no VM for the sample, as after --empty: choose another --data-dir", u.flags.dataDir)
+	if isNew && !u.hasMachines() {
+		return fmt.Errorf("a simulated cloud in %s has no VM for the sample, as after --empty: choose another --data-dir", u.flags.dataDir)
 	}
 	if err := a.apply(ctx, objects); err != nil {
 		return err
@@ -306,88 +234,6 @@ func (a *applier) waitRealized(ctx context.Context, applied map[string]bool) err
 	})
 }
 
-// reachFrom and reachTo are the rows and columns of the table that up prints.
-var (
-	reachFrom = []struct{ name, end string }{
-		{"VM web-1", "i-0a100000000000001"},
-		{"VM app-1", "i-0a100000000000004"},
-		{"VM db-1", "i-0a100000000000007"},
-		{"VM bastion", "i-0a100000000000009"},
-		{"VM reports-1 (eu-west-1)", "i-0a100000000000010"},
-		{"Pod jobs/report", "pod:jobs/report"},
-		{"Pod jobs/cleanup", "pod:jobs/cleanup"},
-		{"Internet 192.0.2.10", "192.0.2.10"},
-		{"Internet 203.0.113.7", "203.0.113.7"},
-	}
-	reachTo = []struct {
-		name, end string
-		port      int
-	}{
-		{"web-1:443", "i-0a100000000000001", 443},
-		{"web-1:22", "i-0a100000000000001", 22},
-		{"app-1:8080", "i-0a100000000000004", 8080},
-		{"app-1:22", "i-0a100000000000004", 22},
-		{"db-1:5432", "i-0a100000000000007", 5432},
-		{"db-1:22", "i-0a100000000000007", 22},
-	}
-)
-
-// printReach asks the simulated cloud who reaches whom.
-func (u *up) printReach(ctx context.Context, a *applier) error {
-	fmt.Fprintln(u.out, "\nWho reaches whom, asked of the simulated cloud (TCP; . allowed, X denied, - no route):")
-	w := tabwriter.NewWriter(u.out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "FROM \\ TO")
-	for _, to := range reachTo {
-		fmt.Fprint(w, "\t", to.name)
-	}
-	fmt.Fprintln(w)
-	for _, from := range reachFrom {
-		end, err := a.address(ctx, from.end)
-		if err != nil {
-			return err
-		}
-		fmt.Fprint(w, from.name)
-		for _, to := range reachTo {
-			cell := "-"
-			if end == to.end {
-				cell = "."
-			} else if end != "" {
-				v := u.aws.Reach(simaws.Flow{From: end, To: to.end, Protocol: "tcp", Port: to.port})
-				cell = map[simaws.Result]string{simaws.Allowed: ".", simaws.Denied: "X"}[v.Result]
-				if cell == "" {
-					cell = "-"
-				}
-			}
-			fmt.Fprint(w, "\t", cell)
-		}
-		fmt.Fprintln(w)
-	}
-	return w.Flush()
-}
-
-// address returns the address of a Pod, "" when it has none; other ends stand
-// for themselves.
-func (a *applier) address(ctx context.Context, end string) (string, error) {
-	name, isPod := strings.CutPrefix(end, "pod:")
-	if !isPod {
-		return end, nil
-	}
-	namespace, name, _ := strings.Cut(name, "/")
-	r, err := a.resource(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, namespace)
-	if err != nil {
-		return "", err
-	}
-	pod, err := r.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	ip, _, _ := unstructured.NestedString(pod.Object, "status", "podIP")
-	return ip, nil
-}
-
 func (u *up) printNext(ctx context.Context, a *applier) error {
 	cleanup, err := a.address(ctx, "pod:jobs/cleanup")
 	if err != nil {
@@ -397,16 +243,17 @@ func (u *up) printNext(ctx context.Context, a *applier) error {
 Try, in another terminal:
   export KUBECONFIG=%[1]s
   kubectl get annp,acnp,tiers,cpa,ces,ee,vm,vpc -A
-  # let the cleanup Pod reach the databases: one label
+  # let the cleanup Pod reach the databases in both clouds: one label
   kubectl label pod -n jobs cleanup access=db
   # make web-3 an app server: one tag
   kubectl patch vm -n shop i-0a100000000000003 --type=merge -p '{"spec":{"tags":{"Role":"app"}}}'
   # see what became of it, in the cloud's own words
   isobar sim reach --aws %[2]s %[5]s i-0a100000000000007 TCP/5432
+  isobar sim reach --azure %[6]s --ca %[7]s %[5]s warehouse-1 TCP/5432
   export AWS_ACCESS_KEY_ID=%[3]s AWS_SECRET_ACCESS_KEY=%[4]s
   aws --endpoint-url %[2]s --region us-east-1 ec2 describe-security-groups --output table
 Ctrl-C ends it; the next start goes on from here.
-`, u.plane.Kubeconfig(), u.awsURL, simaws.SampleKeyID, simaws.SampleKeySecret, cleanup)
+`, u.plane.Kubeconfig(), u.awsURL, simaws.SampleKeyID, simaws.SampleKeySecret, cleanup, u.azureAt.HTTPS, u.azureCA())
 	return err
 }
 
@@ -427,8 +274,11 @@ func (u *up) printEmpty(ctx context.Context) error {
 %[5]s In another terminal:
   export KUBECONFIG=%[1]s
   kubectl api-resources --api-group=crd.antrea.io
-The simulated AWS is at %[2]s (access key %[3]s, secret %[4]s).
+The simulated AWS is at %[2]s (access key %[3]s, secret %[4]s), the simulated Azure at
+%[6]s (certificate authority %[7]s, subscription %[8]s, tenant %[9]s,
+client %[10]s, secret %[11]s).
 Ctrl-C ends it; the next start goes on from here.
-`, u.plane.Kubeconfig(), u.awsURL, simaws.SampleKeyID, simaws.SampleKeySecret, what)
+`, u.plane.Kubeconfig(), u.awsURL, simaws.SampleKeyID, simaws.SampleKeySecret, what,
+		u.azureAt.HTTPS, u.azureCA(), simazure.SampleSubscription, simazure.SampleTenant, simazure.SampleClientID, simazure.SampleSecret)
 	return err
 }

@@ -26,24 +26,26 @@ import (
 	"isobar.dev/control/webhook"
 	"isobar.dev/deploy/crd"
 	simaws "isobar.dev/sim/aws"
+	simazure "isobar.dev/sim/azure"
 	"isobar.dev/sim/kubelet"
 )
 
 type upFlags struct {
-	dataDir   string
-	empty     bool
-	listen    string
-	awsListen string
+	dataDir     string
+	empty       bool
+	listen      string
+	awsListen   string
+	azureListen string
 }
 
 func upCommand() *cobra.Command {
 	var f upFlags
 	cmd := &cobra.Command{
 		Use:   "up",
-		Short: "Run Isobar on this machine, with a simulated cloud and a sample estate",
-		Long: `Runs a real Kubernetes API server with etcd, Isobar's controller and a simulated AWS with a sample
-estate, prints who can reach whom in that cloud, and goes on until interrupted. Everything listens on
-loopback addresses. State is kept in the data directory for the next start; what you changed stays.
+		Short: "Run Isobar on this machine, with simulated clouds and a sample estate",
+		Long: `Runs a real Kubernetes API server with etcd, Isobar's controller, and a simulated AWS and Azure with a
+sample estate, prints who can reach whom in these clouds, and goes on until interrupted. Everything listens
+on loopback addresses. State is kept in the data directory for the next start; what you changed stays.
 
 The first start on a machine builds the control plane from this checkout, which takes minutes.`,
 		Example: `  isobar up
@@ -59,6 +61,7 @@ The first start on a machine builds the control plane from this checkout, which 
 	flags.BoolVar(&f.empty, "empty", false, "no sample estate: no account, VM, Pod or policy")
 	flags.StringVar(&f.listen, "listen", "", "loopback address and port of the API server (default: that of the last start, else any)")
 	flags.StringVar(&f.awsListen, "aws-listen", "", "loopback address and port of the simulated AWS (default: that of the last start, else any)")
+	flags.StringVar(&f.azureListen, "azure-listen", "", "loopback address and port of the simulated Azure (default: that of the last start, else any)")
 	return cmd
 }
 
@@ -86,6 +89,8 @@ type up struct {
 	config  *rest.Config
 	aws     *simaws.Cloud
 	awsURL  string
+	azure   *simazure.Cloud
+	azureAt simazure.Endpoints
 
 	background
 }
@@ -154,6 +159,10 @@ func (u *up) start(ctx context.Context) error {
 		return err
 	}
 	u.say("simulated AWS ready at %s", u.awsURL)
+	if err := u.startAzure(ctx); err != nil {
+		return err
+	}
+	u.say("simulated Azure ready at %s", u.azureAt.HTTPS)
 	if err := u.startControl(ctx); err != nil {
 		return err
 	}
@@ -173,39 +182,6 @@ func (u *up) wait(ctx context.Context) error {
 	case <-u.plane.Done():
 		return errors.New("the control plane ended; see " + filepath.Join(u.flags.dataDir, "control-plane"))
 	}
-}
-
-// startAWS serves the simulated AWS, at the address of the last start if it is free.
-func (u *up) startAWS(ctx context.Context) error {
-	last := filepath.Join(u.flags.dataDir, "aws-listen")
-	listen := u.flags.awsListen
-	if listen == "" {
-		if text, err := os.ReadFile(last); err == nil && isFree(string(text)) {
-			listen = string(text)
-		}
-	}
-	o := simaws.ServeOptions{Listen: listen, StateFile: filepath.Join(u.flags.dataDir, "aws.json"), Log: u.log}
-	if u.flags.empty {
-		file := filepath.Join(u.flags.dataDir, "aws-empty.json")
-		if err := emptyEstate().Save(file); err != nil {
-			return err
-		}
-		o.EstateFile = file
-	}
-	ready := make(chan string, 1)
-	o.Ready = func(endpoint string, c *simaws.Cloud) {
-		u.aws = c
-		ready <- endpoint
-	}
-	u.spawn(ctx, "simulated AWS", func(ctx context.Context) error { return simaws.Serve(ctx, o) })
-	select {
-	case u.awsURL = <-ready:
-	case err := <-u.failed:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return os.WriteFile(last, []byte(trimScheme(u.awsURL)), 0o600)
 }
 
 // simulatedDNS resolves the names that the simulated AWS has, and leaves the others

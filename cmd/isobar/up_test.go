@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
-	simaws "isobar.dev/sim/aws"
 )
 
 // output collects what a run prints, while it prints.
@@ -93,16 +92,18 @@ func TestUnrealized(t *testing.T) {
 }
 
 const wantReach = `
-FROM \ TO                 web-1:443  web-1:22  app-1:8080  app-1:22  db-1:5432  db-1:22
-VM web-1                  .          .         .           X         X          X
-VM app-1                  .          X         .           .         .          X
-VM db-1                   .          X         X           X         .          .
-VM bastion                .          .         X           .         X          X
-VM reports-1 (eu-west-1)  .          X         -           -         -          -
-Pod jobs/report           .          X         X           X         .          X
-Pod jobs/cleanup          .          X         X           X         X          X
-Internet 192.0.2.10       .          X         -           -         -          -
-Internet 203.0.113.7      X          X         -           -         -          -
+FROM \ TO                 web-1:443  web-1:22  app-1:8080  app-1:22  db-1:5432  db-1:22  bi-1:443  bi-1:22  warehouse-1:5432
+VM web-1                  .          .         .           X         X          X        .         X        X
+VM app-1                  .          X         .           .         .          X        .         X        .
+VM db-1                   .          X         X           X         .          .        .         X        X
+VM bastion                .          .         X           .         X          X        .         .        X
+VM reports-1 (eu-west-1)  .          X         -           -         -          -        .         X        -
+VM bi-1 (Azure)           .          X         X           X         .          X        .         .        .
+VM warehouse-1 (Azure)    .          X         X           X         X          X        .         X        .
+Pod jobs/report           .          X         X           X         .          X        .         X        .
+Pod jobs/cleanup          .          X         X           X         X          X        .         X        X
+Internet 192.0.2.10       .          X         -           -         -          -        .         X        -
+Internet 203.0.113.7      X          X         -           -         -          -        X         X        -
 `
 
 // The README's first command, as a newcomer uses it: the table, then changes
@@ -121,11 +122,14 @@ func TestUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const db, web3, app1 = "i-0a100000000000007", "i-0a100000000000003", "i-0a100000000000004"
-	cleanup, err := a.address(t.Context(), "pod:jobs/cleanup")
-	if err != nil || cleanup == "" {
-		t.Fatalf("the Pod jobs/cleanup has the address %q, %v", cleanup, err)
+	db, web3, app1 := upEnd{inAWS, "i-0a100000000000007"}, upEnd{inAWS, "i-0a100000000000003"}, upEnd{inAWS, "i-0a100000000000004"}
+	warehouse, bi2 := upEnd{inAzure, "warehouse-1"}, upEnd{inAzure, "bi-2"}
+	pod1, err := a.address(t.Context(), "pod:jobs/cleanup")
+	if err != nil || pod1 == "" {
+		t.Fatalf("the Pod jobs/cleanup has the address %q, %v", pod1, err)
 	}
+	cleanup := upEnd{"", pod1}
+	bi2Machine := objectOf(t, a, "bi-2")
 	pod := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 	entity := schema.GroupVersionKind{Group: "crd.antrea.io", Version: "v1alpha2", Kind: "ExternalEntity"}
 	machine := schema.GroupVersionKind{Group: "runtime.cloud.antrea.io", Version: "v1alpha1", Kind: "VirtualMachine"}
@@ -135,17 +139,22 @@ func TestUp(t *testing.T) {
 		kind            schema.GroupVersionKind
 		namespace, name string
 		patch           string
-		from, to        string
+		from, to        upEnd
 		port            int
-		want            simaws.Result
+		want            string
 	}{
-		{"a Pod's label", pod, "jobs", "cleanup", `{"metadata":{"labels":{"access":"db"}}}`, cleanup, db, 5432, simaws.Allowed},
-		{"the label taken away", pod, "jobs", "cleanup", `{"metadata":{"labels":{"access":null}}}`, cleanup, db, 5432, simaws.Denied},
-		{"a VM's tag", entity, "shop", "virtualmachine-" + web3, `{"metadata":{"labels":{"nephe.antrea.io/tag-Role":"app"}}}`, web3, db, 5432, simaws.Allowed},
-		{"the cloud's own tag again", entity, "shop", "virtualmachine-" + web3, `{"metadata":{"labels":{"nephe.antrea.io/tag-Role":null}}}`, web3, db, 5432, simaws.Denied},
-		{"a VM's tag by the runtime API", machine, "shop", web3, `{"spec":{"tags":{"Role":"app"}}}`, web3, db, 5432, simaws.Allowed},
-		{"and taken away", machine, "shop", web3, `{"spec":{"tags":null}}`, web3, db, 5432, simaws.Denied},
-		{"a policy", policyKind, "shop", "db", `{"spec":{"ingress":[{"action":"Allow","enableLogging":false,"name":"other","ports":[{"protocol":"TCP","port":5433}]}]}}`, app1, db, 5433, simaws.Allowed},
+		{"a Pod's label", pod, "jobs", "cleanup", `{"metadata":{"labels":{"access":"db"}}}`, cleanup, db, 5432, "allowed"},
+		{"it, in the other cloud", pod, "jobs", "cleanup", `{}`, cleanup, warehouse, 5432, "allowed"},
+		{"the label taken away", pod, "jobs", "cleanup", `{"metadata":{"labels":{"access":null}}}`, cleanup, db, 5432, "denied"},
+		{"it, in the other cloud", pod, "jobs", "cleanup", `{}`, cleanup, warehouse, 5432, "denied"},
+		{"an Azure VM's tag", machine, "shop", bi2Machine, `{"spec":{"tags":{"Role":"app"}}}`, upEnd{inAWS, "i-0a100000000000001"}, bi2, 8080, "allowed"},
+		{"and taken away", machine, "shop", bi2Machine, `{"spec":{"tags":null}}`, upEnd{inAWS, "i-0a100000000000001"}, bi2, 8080, "denied"},
+		{"a VM's tag", entity, "shop", "virtualmachine-" + web3.name, `{"metadata":{"labels":{"nephe.antrea.io/tag-Role":"app"}}}`, web3, db, 5432, "allowed"},
+		{"the cloud's own tag again", entity, "shop", "virtualmachine-" + web3.name, `{"metadata":{"labels":{"nephe.antrea.io/tag-Role":null}}}`, web3, db, 5432, "denied"},
+		{"a VM's tag by the runtime API", machine, "shop", web3.name, `{"spec":{"tags":{"Role":"app"}}}`, web3, db, 5432, "allowed"},
+		{"and taken away", machine, "shop", web3.name, `{"spec":{"tags":null}}`, web3, db, 5432, "denied"},
+		{"a policy", policyKind, "shop", "db", `{"spec":{"ingress":[{"action":"Allow","enableLogging":false,"name":"other","ports":[{"protocol":"TCP","port":5433}]}]}}`, app1, db, 5433, "allowed"},
+		{"what was taken away, in the other cloud", pod, "jobs", "cleanup", `{}`, web3, warehouse, 5432, "denied"},
 	} {
 		r, err := a.resource(step.kind, step.namespace)
 		if err != nil {
@@ -159,10 +168,9 @@ func TestUp(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", step.what, err)
 		}
-		flow := simaws.Flow{From: step.from, To: step.to, Protocol: "tcp", Port: step.port}
 		err = retry(t.Context(), 30*time.Second, func() error {
-			if v := u.aws.Reach(flow); v.Result != step.want {
-				return fmt.Errorf("%s is %s (%s), want %s", step.what, v.Result, v.Reason, step.want)
+			if got := u.reach(step.from, step.to, step.port); got != step.want {
+				return fmt.Errorf("%s: %v to %v is %s, want %s", step.what, step.from, step.to, got, step.want)
 			}
 			return nil
 		})
@@ -171,6 +179,7 @@ func TestUp(t *testing.T) {
 		}
 		t.Logf("%s: in the cloud after %v", step.what, time.Since(began).Round(time.Millisecond))
 	}
+	settle(t, u)
 	if err := stop(); err != nil {
 		t.Fatalf("interrupted, up ended with %v", err)
 	}
@@ -178,10 +187,13 @@ func TestUp(t *testing.T) {
 	u, _, stop = startUp(t, upFlags{dataDir: dir})
 	settle(t, u)
 	if calls := u.aws.Calls(); len(calls.Writes) != 0 {
-		t.Errorf("a start that changes nothing made %d writes, the first %+v", len(calls.Writes), calls.Writes[0])
+		t.Errorf("a start that changes nothing made %d writes in AWS, the first %s", len(calls.Writes), calls.Writes[0].Action)
 	}
-	if v := u.aws.Reach(simaws.Flow{From: app1, To: db, Protocol: "tcp", Port: 5433}); v.Result != simaws.Allowed {
-		t.Errorf("after another start the changed policy is not enforced: %+v", v)
+	if calls := u.azure.Calls(); len(calls.Writes) != 0 {
+		t.Errorf("a start that changes nothing made %d writes in Azure, the first %s of %s", len(calls.Writes), calls.Writes[0].Operation, calls.Writes[0].Resource)
+	}
+	if got := u.reach(app1, db, 5433); got != "allowed" {
+		t.Errorf("after another start the changed policy is not enforced: %s", got)
 	}
 	if err := stop(); err != nil {
 		t.Fatalf("interrupted, up ended with %v", err)
@@ -230,20 +242,46 @@ type warnings struct{ output }
 // HandleWarningHeader takes one.
 func (w *warnings) HandleWarningHeader(_ int, _, text string) { fmt.Fprintln(w, text) }
 
-// settle waits until a VPC has been read and no call has been made for a second.
+// objectOf is what the VirtualMachine of a VM of Azure is called.
+func objectOf(t *testing.T, a *applier, vm string) string {
+	t.Helper()
+	r, err := a.resource(schema.GroupVersionKind{Group: "runtime.cloud.antrea.io", Version: "v1alpha1", Kind: "VirtualMachine"}, "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range list.Items {
+		if strings.HasPrefix(o.GetName(), vm+"-") {
+			return o.GetName()
+		}
+	}
+	t.Fatalf("none of %d VMs is %s", len(list.Items), vm)
+	return ""
+}
+
+// settle waits until networks of both clouds have been read and no call has been made for a second.
 func settle(t *testing.T, u *up) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	last, since := -1, time.Now()
 	for time.Now().Before(deadline) {
-		all, reads := 0, 0
+		all, aws, azure := 0, 0, 0
 		for _, c := range u.aws.Calls().Counts {
 			all += c.Calls
 			if c.Action == "DescribeNetworkInterfaces" {
-				reads += c.Calls
+				aws += c.Calls
 			}
 		}
-		if all != last || reads == 0 {
+		for _, c := range u.azure.Calls().Counts {
+			all += c.Calls
+			if strings.HasPrefix(c.Operation, "NetworkSecurityGroups_List") {
+				azure += c.Calls
+			}
+		}
+		if all != last || aws == 0 || azure == 0 {
 			last, since = all, time.Now()
 		}
 		if time.Since(since) > time.Second {
@@ -251,7 +289,7 @@ func settle(t *testing.T, u *up) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Fatal("the cloud is still asked after a minute")
+	t.Fatal("the clouds are still asked after a minute")
 }
 
 func TestUpEmpty(t *testing.T) {
@@ -265,6 +303,9 @@ func TestUpEmpty(t *testing.T) {
 	}
 	if n := len(u.aws.Estate().Accounts[0].Regions[0].VPCs); n != 0 {
 		t.Errorf("an empty estate has %d VPCs", n)
+	}
+	if n := len(u.azure.Estate().Subscriptions[0].Resources); n != 0 {
+		t.Errorf("an empty estate has %d resources of Azure", n)
 	}
 	if err := stop(); err != nil {
 		t.Fatalf("interrupted, up ended with %v", err)
