@@ -481,3 +481,27 @@ func TestListOnlyWhereAllPass(t *testing.T) {
 		t.Errorf("%d rules name a list; want those of the two other classes (refusals %v)", named, refusals)
 	}
 }
+
+// A Pod that goes from one list to another, both of which a class names, is let pass
+// throughout.
+func TestListHandsOver(t *testing.T) {
+	policies := perApp(podsWith("x", "y"), "web", "db", "batch")
+	world := func(app string) policy.Snapshot {
+		return with(podsOf(podsOf(podsOf(shop(), "x", 1, 2, 3, 4), "y", 5, 6, 7, 8), app, 0), policies...)
+	}
+	e := newShop(t, sim.Options{PrefixListBusyCalls: 2})
+	a := e.account(t, aws.Options{ManyPrefixes: 2})
+	e.sync(t, a, world("x"))
+	if n := len(e.Estate().Accounts[0].Regions[0].PrefixLists); n != 2 {
+		t.Fatalf("%d lists, want 2", n)
+	}
+	flow := []policy.Flow{{From: policy.Endpoint{Workload: "pod/shop/pod-0"}, To: policy.Endpoint{Workload: "ee/shop/vm-0"}, Protocol: policy.TCP, Port: 80}}
+	for i := range 4 { // which of two calls comes first is left to chance
+		s := world([]string{"y", "x"}[i%2])
+		end := e.record(s, flow)
+		e.sync(t, a, s)
+		if err := end(); err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+	}
+}

@@ -159,31 +159,89 @@ func (f *listFacts) with(add, remove []netip.Prefix) *List {
 }
 
 // changeLists brings lists that stay to what they are to hold. What they lack comes
-// before interfaces move, and what is too much goes after; without moves, or a place
-// for both, they change at once.
+// before interfaces move, and what is too much goes after. Without moves a list changes
+// at once, unless what it loses comes to another, whose rules may let the same pass: then
+// it loses it after. Those that have no place for both come last.
 func (a *applier) changeLists(ctx context.Context, moved bool) {
-	changes := slices.DeleteFunc(slices.Clone(a.lists), func(c plan.Change[Object]) bool { return c.Have == nil || c.Want == nil })
-	each(changes, func(c plan.Change[Object]) {
-		if a.failure(c.Key) != nil {
-			return
+	var roomy, full []plan.Change[Object]
+	for _, c := range a.lists {
+		switch f := a.ground.lists[c.Key]; {
+		case c.Have == nil || c.Want == nil:
+		case f != nil && f.isFull(c.Want.List):
+			full = append(full, c)
+		default:
+			roomy = append(roomy, c)
 		}
-		a.mu.Lock()
-		f := a.ground.lists[c.Key]
-		a.mu.Unlock()
-		if f == nil {
-			a.fail(c.Key, errors.New("not there"))
-			return
+	}
+	for _, changes := range [][]plan.Change[Object]{roomy, full} {
+		coming := a.entriesToCome()
+		each(changes, func(c plan.Change[Object]) {
+			if a.failure(c.Key) != nil {
+				return
+			}
+			a.mu.Lock()
+			f := a.ground.lists[c.Key]
+			a.mu.Unlock()
+			if f == nil {
+				a.fail(c.Key, errors.New("not there"))
+				return
+			}
+			when := later
+			switch {
+			case moved:
+				when = now
+			case len(a.nics) == 0 && !coming.hasAny(c.Key, lacks(f.now.Entries, c.Want.List.Entries)):
+				when = unlessHeldUp
+			}
+			if err := a.changeList(ctx, c.Key, f, c.Want.List, when); err != nil {
+				a.fail(c.Key, err)
+			}
+		})
+	}
+}
+
+// removal is when a list loses what is too much. One that has no place for what it lacks
+// cannot wait.
+type removal int
+
+const (
+	later removal = iota
+	unlessHeldUp
+	now
+)
+
+// isFull says whether a list has no place for what it lacks beside what it has.
+func (f *listFacts) isFull(want *List) bool {
+	return len(f.now.Entries)+len(lacks(want.Entries, f.now.Entries)) > f.now.Max
+}
+
+// toCome are the entries that lists lack, by their keys.
+type toCome map[string][]netip.Prefix
+
+func (a *applier) entriesToCome() toCome {
+	out := toCome{}
+	for _, c := range a.lists {
+		if f := a.ground.lists[c.Key]; c.Have != nil && c.Want != nil && f != nil {
+			out[c.Key] = lacks(c.Want.List.Entries, f.now.Entries)
 		}
-		if err := a.changeList(ctx, c.Key, f, c.Want.List, moved); err != nil {
-			a.fail(c.Key, err)
+	}
+	return out
+}
+
+// hasAny says whether another list than that of the key lacks any of the prefixes.
+func (t toCome) hasAny(key string, prefixes []netip.Prefix) bool {
+	for other, entries := range t {
+		if other != key && slices.ContainsFunc(entries, func(e netip.Prefix) bool { return slices.ContainsFunc(prefixes, e.Overlaps) }) {
+			return true
 		}
-	})
+	}
+	return false
 }
 
 // changeList is changeLists for one. Where somebody else has changed the list, or
 // an answer was lost, it is read anew.
-func (a *applier) changeList(ctx context.Context, key string, f *listFacts, want *List, moved bool) error {
-	err := a.oneStep(ctx, key, f, want, moved)
+func (a *applier) changeList(ctx context.Context, key string, f *listFacts, want *List, when removal) error {
+	err := a.oneStep(ctx, key, f, want, when)
 	if c := code(err); c != "PrefixListVersionMismatch" && c != "IncorrectState" && c != "InvalidParameterValue" {
 		return err
 	}
@@ -197,18 +255,19 @@ func (a *applier) changeList(ctx context.Context, key string, f *listFacts, want
 	next := *f.now
 	next.Entries = entries
 	f.now = &next
-	return a.oneStep(ctx, key, f, want, moved)
+	return a.oneStep(ctx, key, f, want, when)
 }
 
-func (a *applier) oneStep(ctx context.Context, key string, f *listFacts, want *List, moved bool) error {
+func (a *applier) oneStep(ctx context.Context, key string, f *listFacts, want *List, when removal) error {
 	add, remove := lacks(want.Entries, f.now.Entries), lacks(f.now.Entries, want.Entries)
-	switch {
-	case moved || len(a.nics) == 0 && a.isHeldUp(key, remove) == nil || len(f.now.Entries)+len(add) > f.now.Max:
-		if err := a.isHeldUp(key, remove); err != nil && len(remove) > 0 {
+	if len(remove) > 0 {
+		err := a.isHeldUp(key, remove)
+		switch mustNow := when == now || f.isFull(want); {
+		case mustNow && err != nil:
 			return err
+		case !mustNow && (err != nil || when == later):
+			remove = nil
 		}
-	default:
-		remove = nil
 	}
 	return a.edit(ctx, f, add, remove)
 }
@@ -232,6 +291,15 @@ func (a *applier) isHeldUp(key string, remove []netip.Prefix) error {
 			nic, coming := a.lacked(name, dir)
 			if slices.ContainsFunc(coming, func(r Rule) bool { return a.hasAny(r, key, remove) }) {
 				return fmt.Errorf("remove entries: waits for %s, which does not carry all of its groups yet: %w", nic, a.failure(nic))
+			}
+		}
+		for _, c := range a.lists {
+			isNamed := func(r Rule) bool { return r.List == c.Key }
+			if err := a.failure(c.Key); err == nil || c.Want == nil || !slices.ContainsFunc(slices.Concat(next.Ingress, next.Egress), isNamed) {
+				continue
+			}
+			if flat.SetOf(c.Want.List.Entries...).Overlaps(flat.SetOf(remove...)) {
+				return fmt.Errorf("remove entries: waits for %s: %w", c.Key, a.failure(c.Key))
 			}
 		}
 		for _, peer := range peersOf(slices.Concat(next.Ingress, next.Egress)) {
