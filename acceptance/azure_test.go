@@ -39,6 +39,8 @@ type vnet struct {
 	location     string // empty is westeurope
 	subscription string // empty is the sample's
 	vms          []azureVM
+	private      bool // without public addresses
+	number       int  // of its addresses; 0 is its place in the estate
 }
 
 // azureVM is a machine of a VNet, with an NSG of users that lets all in and out.
@@ -89,7 +91,7 @@ func azureEstate(networks ...vnet) azuresim.Estate {
 			subs[id] = &azuresim.Subscription{ID: id, Tenant: azuresim.SampleTenant, Locations: []string{location1, location2}}
 			e.Subscriptions = append(e.Subscriptions, subs[id])
 		}
-		n.addTo(subs[id], i)
+		n.addTo(subs[id], cmp.Or(n.number, i))
 	}
 	return e
 }
@@ -120,7 +122,7 @@ func (n vnet) addTo(s *azuresim.Subscription, number int) {
 		for i := range max(m.nics, 1) {
 			config := azureFields{"primary": true, "privateIPAddress": next.String(), "privateIPAllocationMethod": "Static", "subnet": azureFields{"id": n.self() + "/subnets/main"}}
 			next = next.Next()
-			if i == 0 {
+			if i == 0 && !n.private {
 				config["publicIPAddress"] = azureFields{"id": add("Microsoft.Network/publicIPAddresses", "ip-"+m.name, azureFields{"ipAddress": netip.AddrFrom4([4]byte{198, 18, byte(number + (10+k)/256), byte(10 + k)}).String()}, nil)}
 			}
 			properties := azureFields{"ipConfigurations": []any{azureFields{"name": "ip", "properties": config}}}

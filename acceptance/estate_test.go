@@ -22,6 +22,7 @@ type network struct {
 	groups  []*sim.Group // of users
 	vms     []vm
 	private bool // no VM has a public address
+	number  int  // of an estate that is shared out between clouds
 }
 
 // vm is a machine of a network. It has an address and, outside of it, a public one.

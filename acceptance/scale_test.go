@@ -1,17 +1,13 @@
 package acceptance_test
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"runtime/metrics"
 	"slices"
@@ -24,39 +20,18 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"isobar.dev/cloud/aws"
 	sim "isobar.dev/sim/aws"
+	azuresim "isobar.dev/sim/azure"
 )
 
-const (
-	// scaleVMs is the environment variable that asks for a measurement with so many VMs.
-	scaleVMs = "ISOBAR_SCALE"
-	// scaleCloud names the estate that a process of the measurement is the cloud of.
-	scaleCloud = "ISOBAR_SCALE_CLOUD"
-)
-
-// serveScale is a cloud without token buckets, in a process of its own, so that what it
-// needs is not counted. It ends with its standard input.
-func serveScale(estate string) {
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
-	err := sim.Serve(ctx, sim.ServeOptions{
-		EstateFile: estate, Cloud: sim.Options{NoThrottle: true}, Log: slog.New(slog.DiscardHandler),
-		Ready: func(endpoint string, _ *sim.Cloud) { fmt.Println(endpoint) },
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
+// scaleVMs is the environment variable that asks for a measurement with so many VMs.
+const scaleVMs = "ISOBAR_SCALE"
 
 // scale is a measurement.
 type scale struct {
 	*world
-	apps int
+	apps   int
+	clouds []*cloudOfScale // AWS first
 
 	mu   sync.Mutex
 	peak uint64
@@ -64,7 +39,7 @@ type scale struct {
 
 // TestScale measures an estate as docs/performance.md tells: set ISOBAR_SCALE to the number of
 // VMs. Each app has 20 web, 20 app and 10 db VMs in one of 20 VPCs of four regions, and five
-// policies.
+// policies. ISOBAR_SCALE_PROVIDER says in which clouds.
 func TestScale(t *testing.T) {
 	n, _ := strconv.Atoi(os.Getenv(scaleVMs))
 	if n < 1000 {
@@ -72,8 +47,7 @@ func TestScale(t *testing.T) {
 	}
 	s := newScale(t, n/50)
 	go s.watchHeap(t.Context())
-	s.account4()
-	s.importAll()
+	s.accounts()
 	s.applyAll()
 
 	s.describe("first realization", func() {
@@ -85,8 +59,8 @@ func TestScale(t *testing.T) {
 	s.describe("a rule of a policy changes", func() { s.policy("a000-app", s.appRule(0, 8081)); s.realized("a000-app") })
 	s.describe("a rule for 50 VMs changes", func() { s.policy("a001-ops", s.opsRule(1, 9101)); s.realized("a001-ops") })
 	s.describe("a VM has another tag", func() {
-		s.patch(entities, "virtualmachine-i-a002w00", `{"metadata": {"labels": {"nephe.antrea.io/tag-Tier": "db"}}}`)
-		s.untilCalls("ModifyNetworkInterfaceAttribute")
+		s.patch(entities, s.entity(2, "w00"), `{"metadata": {"labels": {"nephe.antrea.io/tag-Tier": "db"}}}`)
+		s.untilCalls(s.attach(2))
 		s.eventually("synced", func() error { return unsynced(s.run.Targets()) })
 	})
 	s.describe("nothing, for 20 seconds", func() { time.Sleep(20 * time.Second) })
@@ -99,7 +73,7 @@ func TestScale(t *testing.T) {
 		t.Errorf("after a restart: %+v", got)
 	}
 	for action, n := range s.calls() {
-		if !strings.HasPrefix(action, "Describe") {
+		if !isRead(action) {
 			t.Errorf("after a restart: %d calls of %s", n, action)
 		}
 	}
@@ -111,43 +85,24 @@ func newScale(t *testing.T, apps int) *scale {
 	w := &world{t: t, env: h.env, cluster: h.cluster}
 	w.connect(h.env.Config(), h.env.Namespace(t))
 	w.o.PollEvery, w.o.Every = time.Hour, time.Hour
-	w.aws = aws.Options{Unlimited: true}
-	file := filepath.Join(t.TempDir(), "estate.json")
-	if err := scaleEstate(apps).Save(file); err != nil {
-		t.Fatal(err)
+	s := &scale{world: w, apps: apps}
+	provider := cmp.Or(os.Getenv(scaleProvider), "aws")
+	if !slices.Contains([]string{"aws", "azure", "mixed"}, provider) {
+		t.Fatalf("%s=%s: want aws, azure or mixed", scaleProvider, provider)
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), scaleCloud+"="+file)
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { in.Close(); _ = cmd.Wait() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.url = strings.TrimSpace(line)
-	return &scale{world: w, apps: apps}
+	s.serveAll(provider, scaleNetworks(apps))
+	return s
 }
 
 var scaleRegions = []string{"us-east-1", "us-west-2", "eu-west-1", "ap-southeast-2"}
 
 func appName(a int) string { return fmt.Sprintf("a%03d", a) }
 
-// scaleEstate has 20 VPCs; the tiers of an app have their addresses in turns.
-func scaleEstate(apps int) sim.Estate {
+// scaleNetworks are 20 VPCs; the tiers of an app have their addresses in turns.
+func scaleNetworks(apps int) []network {
 	networks := make([]network, 20)
 	for i := range networks {
-		networks[i] = network{id: fmt.Sprintf("vpc-%02d", i), region: scaleRegions[i%4], private: true}
+		networks[i] = network{id: fmt.Sprintf("vpc-%02d", i), region: scaleRegions[i%4], private: true, number: i, cidr: fmt.Sprintf("10.%d.0.0/16", i)}
 	}
 	for a := range apps {
 		n := &networks[a%len(networks)]
@@ -165,12 +120,19 @@ func scaleEstate(apps int) sim.Estate {
 	for i := range networks {
 		networks[i] = wide(networks[i])
 	}
-	return estate(networks...)
+	return networks
 }
 
-// account4 is the account with its four regions.
-func (s *scale) account4() {
-	s.accountIn("aws", sim.SampleAccount, scaleRegions...)
+// accounts are one of each cloud, with all regions, and selectors of all that they have.
+func (s *scale) accounts() {
+	for _, c := range s.clouds {
+		if c.provider == "azure" {
+			s.azureShop()
+			continue
+		}
+		s.accountIn("aws", sim.SampleAccount, scaleRegions...)
+		s.importOf("all-aws", "aws", "- vpcMatch: {}")
+	}
 }
 
 func ofApp(a int, tier string) string {
@@ -268,67 +230,85 @@ func (s *scale) untilCalls(action string) {
 	})
 }
 
-func (s *scale) ask(method, path string, body io.Reader, answer any) {
-	s.t.Helper()
-	q, err := http.NewRequestWithContext(context.Background(), method, s.url+path, body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	r, err := http.DefaultClient.Do(q)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer r.Body.Close()
-	if answer != nil {
-		if err := json.NewDecoder(r.Body).Decode(answer); err != nil {
-			s.t.Fatal(err)
-		}
-	}
-}
-
 func (s *scale) calls() map[string]int {
 	out := map[string]int{}
-	for _, c := range s.counts() {
-		out[c.Action] += c.Calls
+	for _, c := range s.clouds {
+		for _, x := range c.counts() {
+			out[x.name()] += x.Calls
+		}
 	}
 	return out
 }
 
-func (s *scale) counts() []sim.CallCount {
-	s.t.Helper()
-	var l sim.CallLog
-	s.ask(http.MethodGet, "/_sim/calls", nil, &l)
-	return l.Counts
-}
-
-// checkReach asks the cloud for a few flows of each kind.
+// checkReach asks each cloud for a few flows of each kind.
 func (s *scale) checkReach() {
 	s.t.Helper()
-	var got []sim.Verdict
-	flows := []sim.Flow{
-		{From: "i-a000w00", To: "i-a000a19", Protocol: "tcp", Port: 8080}, {From: "i-a000a00", To: "i-a000d09", Protocol: "tcp", Port: 5432},
-		{From: "i-a000w00", To: "i-a000d09", Protocol: "tcp", Port: 5432}, {From: "i-a000w00", To: "i-a000a19", Protocol: "tcp", Port: 22},
-	}
-	body, err := json.Marshal(flows)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.ask(http.MethodPost, "/_sim/reach", strings.NewReader(string(body)), &got)
-	for i, want := range []sim.Result{sim.Allowed, sim.Allowed, sim.Denied, sim.Denied} {
-		if got[i].Result != want {
-			s.t.Errorf("%+v: %s, want %s (%s)", flows[i], got[i].Result, want, got[i].Reason)
+	for _, a := range []int{0, 19} {
+		var got []struct{ Result, Reason string }
+		flows := []sim.Flow{
+			{From: s.vm(a, "w00"), To: s.vm(a, "a19"), Protocol: "tcp", Port: 8080}, {From: s.vm(a, "a00"), To: s.vm(a, "d09"), Protocol: "tcp", Port: 5432},
+			{From: s.vm(a, "w00"), To: s.vm(a, "d09"), Protocol: "tcp", Port: 5432}, {From: s.vm(a, "w00"), To: s.vm(a, "a19"), Protocol: "tcp", Port: 22},
+		}
+		body, err := json.Marshal(flows)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.cloudOf(a).ask(http.MethodPost, "/_sim/reach", strings.NewReader(string(body)), &got)
+		for i, want := range []string{"allowed", "allowed", "denied", "denied"} {
+			if got[i].Result != want {
+				s.t.Errorf("%+v: %s, want %s (%s)", flows[i], got[i].Result, want, got[i].Reason)
+			}
 		}
 	}
 }
 
 // fewest compares the writes so far with the fewest that make the groups which there are:
 // one to make each and one for each direction in which it has other rules than EC2's, one
-// for each interface, and one for each 500 interfaces that are tagged alike.
+// for each interface, and one for each 500 interfaces that are tagged alike. In Azure, where
+// tags and rules are part of what is written, one for each group and interface.
 func (s *scale) fewest() {
 	s.t.Helper()
+	for _, c := range s.clouds {
+		groups, least := 0, 0
+		if c.provider == "azure" {
+			groups, least = c.fewestAzure()
+		} else {
+			groups, least = c.fewestAWS()
+		}
+		writes := 0
+		for _, x := range c.counts() {
+			if !isRead(x.name()) {
+				writes += x.Calls
+			}
+		}
+		s.t.Logf("%s: %d groups: %d writes; the fewest are %d (%.3f times)", c.provider, groups, writes, least, float64(writes)/float64(least))
+	}
+}
+
+func (c *cloudOfScale) fewestAzure() (groups, least int) {
+	c.t.Helper()
+	var e azuresim.Estate
+	c.ask(http.MethodGet, "/_sim/state", nil, &e)
+	interfaces := 0
+	for _, s := range e.Subscriptions {
+		for _, d := range s.Resources {
+			tags, _ := d["tags"].(map[string]any)
+			switch id, _ := d["id"].(string); {
+			case strings.Contains(id, "/networkInterfaces/"):
+				interfaces++
+			case strings.Contains(id, "/networkSecurityGroups/") && tags["isobar.dev-cluster"] != nil:
+				groups++
+			}
+		}
+	}
+	return groups, groups + interfaces
+}
+
+func (c *cloudOfScale) fewestAWS() (groups, least int) {
+	c.t.Helper()
 	var e sim.Estate
-	s.ask(http.MethodGet, "/_sim/state", nil, &e)
-	groups, rules, interfaces, tags := 0, 0, 0, 0
+	c.ask(http.MethodGet, "/_sim/state", nil, &e)
+	rules, interfaces, tags := 0, 0, 0
 	for _, r := range e.Accounts[0].Regions {
 		for _, g := range r.Groups {
 			if g.Tags["isobar.dev/cluster"] == "" {
@@ -360,20 +340,15 @@ func (s *scale) fewest() {
 			tags += (n + 499) / 500
 		}
 	}
-	writes := 0
-	for action, n := range s.calls() {
-		if !strings.HasPrefix(action, "Describe") {
-			writes += n
-		}
-	}
-	least := groups + rules + interfaces + tags
-	s.t.Logf("%d groups: %d writes; the fewest are %d (%.3f times)", groups, writes, least, float64(writes)/float64(least))
+	return groups, groups + rules + interfaces + tags
 }
 
 // describe measures f, and forgets the calls of before.
 func (s *scale) describe(what string, f func()) {
 	s.t.Helper()
-	s.ask(http.MethodDelete, "/_sim/calls", nil, nil)
+	for _, c := range s.clouds {
+		c.ask(http.MethodDelete, "/_sim/calls", nil, nil)
+	}
 	retained := heap(true)
 	s.mu.Lock()
 	s.peak = 0
@@ -390,25 +365,15 @@ func (s *scale) describe(what string, f func()) {
 	for _, action := range slices.Sorted(maps.Keys(counts)) {
 		parts = append(parts, fmt.Sprintf("%s %d", action, counts[action]))
 	}
-	s.t.Logf("%s: %v, CPU %v, heap %d to %d MB, at most %d MB; under EC2's buckets at least %v; calls: %s", what, took.Round(time.Millisecond),
+	s.t.Logf("%s: %v, CPU %v, heap %d to %d MB, at most %d MB; under the clouds' buckets at least %v; calls: %s", what, took.Round(time.Millisecond),
 		used.Round(time.Millisecond), retained>>20, after>>20, peak>>20, s.floor().Round(time.Second), strings.Join(parts, ", "))
 }
 
-// floor is how long the calls take at least by the token buckets, which each region has
-// for each action.
+// floor is how long the calls take at least, in the cloud that takes longest.
 func (s *scale) floor() time.Duration {
 	var most time.Duration
-	for _, c := range s.counts() {
-		burst, perSecond := 50.0, 5.0
-		switch {
-		case c.Action == "ModifyNetworkInterfaceAttribute":
-			burst = 100
-		case c.Action == "CreateTags":
-			burst, perSecond = 100, 10
-		case strings.HasPrefix(c.Action, "Describe"):
-			burst, perSecond = 100, 20
-		}
-		most = max(most, time.Duration(max(0, float64(c.Calls)-burst)/perSecond*float64(time.Second)))
+	for _, c := range s.clouds {
+		most = max(most, c.floor())
 	}
 	return most
 }
