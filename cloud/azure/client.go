@@ -335,7 +335,8 @@ func (c *client) await(ctx context.Context, resp *http.Response) (json.RawMessag
 var actions = map[string]bool{ // read only
 	typeNSG + "/read": true, typeNSG + "/write": true, typeNSG + "/delete": true,
 	typeNIC + "/read": true, typeNIC + "/write": true,
-	typeVNet + "/read": true, typePublicIP + "/read": true,
+	typeVNet + "/" + listAdminRules + "/action": true,
+	typeVNet + "/read":                          true, typePublicIP + "/read": true,
 	typeVM + "/read": true, typeScaleSet + "/read": true,
 	typeScaleSet + "/virtualMachines/read":        true,
 	typeScaleSet + "/networkInterfaces/read":      true,
@@ -347,7 +348,11 @@ var actions = map[string]bool{ // read only
 // apiOf returns the right that a call needs: one of a bounded number of words,
 // whatever the path is, which may be Azure's own.
 func apiOf(method, path string) string {
-	verb := map[kindOfCall]string{reading: "/read", writing: "/write", deleting: "/delete"}[kindOfMethod(method)]
+	call := kindOf(method, path)
+	verb := map[kindOfCall]string{reading: "/read", writing: "/write", deleting: "/delete"}[call]
+	if method == http.MethodPost && call == reading {
+		verb = "/action"
+	}
 	i := strings.LastIndex(strings.ToLower(path), "/providers/")
 	if i < 0 && verb == "/read" && strings.HasSuffix(path, "/locations") {
 		return typeLocation + verb

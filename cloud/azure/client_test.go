@@ -306,6 +306,7 @@ func TestAPIOf(t *testing.T) {
 		{"GET", "/subscriptions/x/resourceGroups/y/providers/Microsoft.Compute/virtualMachineScaleSets/s/networkInterfaces", typeScaleSet + "/networkInterfaces/read"},
 		{"GET", "/whatever/its/name", "other/read"},
 		{"POST", "/subscriptions/x/providers/Microsoft.Network/secrets", "other/write"},
+		{"POST", "/subscriptions/x/resourceGroups/y/providers/Microsoft.Network/virtualNetworks/z/" + listAdminRules, typeVNet + "/" + listAdminRules + "/action"},
 	} {
 		if got := apiOf(tt.method, tt.path); got != tt.want {
 			t.Errorf("apiOf(%s %s) = %s, want %s", tt.method, tt.path, got, tt.want)

@@ -387,6 +387,41 @@ func TestNotes(t *testing.T) {
 	}
 }
 
+// The admin rules that decide before any NSG are told, also that they cannot be read.
+func TestAdminRules(t *testing.T) {
+	e := open(t, "db")
+	now := e.Estate()
+	s := now.Subscriptions[0]
+	for i, access := range []string{"Deny", "AlwaysAllow", "Allow"} {
+		s.AdminRules = append(s.AdminRules, sim.AdminRule{Name: access, VirtualNetworks: []string{shop.ID}, Priority: 10 + i, Direction: "Inbound", Access: access, Protocol: "Tcp"})
+	}
+	if err := e.Restore(now); err != nil {
+		t.Fatal(err)
+	}
+	told := func() (out []string) {
+		report := e.sync(t, e.account(t), shop.States()["db"])[shop.Target]
+		for _, n := range report.Notes {
+			out = append(out, n.Key+": "+n.Text)
+		}
+		return out
+	}
+	want := []string{
+		`vnet/shop: the admin rule "AlwaysAllow" of Virtual Network Manager, inbound, priority 11, always allows what it matches, whatever policies deny`,
+		`vnet/shop: the admin rule "Deny" of Virtual Network Manager, inbound, priority 10, denies what it matches, whatever policies allow`,
+	}
+	if d := cmp.Diff(want, told()); d != "" {
+		t.Error(d)
+	}
+	now = e.Estate()
+	now.Tenants[0].Applications[0].Deny = []string{"*/" + "listNetworkManagerEffectiveSecurityAdminRules/action"}
+	if err := e.Restore(now); err != nil {
+		t.Fatal(err)
+	}
+	if got := told(); len(got) != 1 || !strings.Contains(got[0], "could not be read (denied)") {
+		t.Errorf("%v; want that the rules cannot be read", got)
+	}
+}
+
 // What cannot be read says so, and is never empty.
 func TestUnreadablePlaces(t *testing.T) {
 	e := open(t, "db")

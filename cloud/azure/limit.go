@@ -36,12 +36,18 @@ const (
 	deleting
 )
 
-func kindOfMethod(method string) kindOfCall {
+// kindOf says what a call is. One that Azure wants as a POST only reads, if it is the
+// one for admin rules, the only such call that is made.
+func kindOf(method, path string) kindOfCall {
 	switch method {
 	case http.MethodGet, http.MethodHead:
 		return reading
 	case http.MethodDelete:
 		return deleting
+	case http.MethodPost:
+		if strings.EqualFold(path[strings.LastIndexByte(path, '/')+1:], listAdminRules) {
+			return reading
+		}
 	}
 	return writing
 }
@@ -153,7 +159,7 @@ func retryAfter(resp *http.Response) time.Duration {
 // Do passes one attempt of a call on, when it may be made.
 func (l *limiter) Do(req *policy.Request) (*http.Response, error) {
 	r := req.Raw()
-	kind, api := kindOfMethod(r.Method), apiOf(r.Method, r.URL.Path)
+	kind, api := kindOf(r.Method, r.URL.Path), apiOf(r.Method, r.URL.Path)
 	l.mu.Lock()
 	if l.calls == nil {
 		l.calls = map[string]int{}

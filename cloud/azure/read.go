@@ -124,6 +124,9 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 			g.notes = append(g.notes, plan.Note{Key: "subnet/" + s.Name, Text: fmt.Sprintf("has the NSG %s, which is not ours: what that denies no policy allows", lastName(other))})
 		}
 	}
+	if len(governed) > 0 {
+		g.notes = append(g.notes, d.adminNotes(ctx)...)
+	}
 	slices.SortFunc(g.notes, func(a, b plan.Note) int { return strings.Compare(a.Key+a.Text, b.Key+b.Text) })
 	return out, g, nil
 }
