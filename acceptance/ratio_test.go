@@ -10,7 +10,8 @@ import (
 )
 
 // A changed rule costs the same few calls whatever the number of VMs that it is for and that
-// it names: one that adds, and one that takes away.
+// it names: one that adds, one that looks for what others have written meanwhile, and one
+// that takes away.
 func TestScaleRuleChange(t *testing.T) {
 	costs := map[int]map[string]int{}
 	t.Run("worlds", func(t *testing.T) {
@@ -24,8 +25,8 @@ func TestScaleRuleChange(t *testing.T) {
 		t.Errorf("calls with 100 VMs: %v; with 1,000: %v; want the same", few, many)
 	}
 	for what, n := range costs[1000] {
-		if n > 2 {
-			t.Errorf("%s costs %d calls; want at most 2", what, n)
+		if n > 3 {
+			t.Errorf("%s costs %d calls; want at most 3", what, n)
 		}
 	}
 }
