@@ -432,7 +432,7 @@ func (a *applier) revokeStale(ctx context.Context, c plan.Change[Object], dir po
 	// could not be given that.
 	nic, coming := a.lacked(c.Key, dir)
 	n := len(stale)
-	stale = slices.DeleteFunc(stale, func(r Rule) bool { return slices.ContainsFunc(coming, r.overlaps) })
+	stale = slices.DeleteFunc(stale, func(r Rule) bool { return slices.ContainsFunc(coming, r.within) })
 	if len(stale) > 0 {
 		if err := a.drop(ctx, c.Key, dir, stale); err != nil {
 			return err

@@ -69,11 +69,19 @@ func (a *applier) inspect(ctx context.Context, changes []plan.Change[Object]) {
 // have gone and could not. EC2 would say so too, but only after it was asked for a while.
 func (a *applier) namedByKept(key string) error {
 	for _, c := range a.groups {
-		if c.Want != nil || a.failure(c.Key) == nil {
+		err := a.failure(c.Key)
+		if err == nil {
 			continue
 		}
-		if slices.Contains(peersOf(slices.Concat(c.Have.Group.Ingress, c.Have.Group.Egress)), key) {
-			return fmt.Errorf("waits for %s to go: %w", c.Key, a.failure(c.Key))
+		has := c.Have
+		if c.Want != nil { // it may have lost some of its rules, or got others
+			has = &Object{Group: a.now(c.Key)}
+		}
+		if has == nil || has.Group == nil {
+			continue
+		}
+		if slices.Contains(peersOf(slices.Concat(has.Group.Ingress, has.Group.Egress)), key) {
+			return fmt.Errorf("waits for %s to go: %w", c.Key, err)
 		}
 	}
 	return nil

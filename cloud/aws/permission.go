@@ -200,3 +200,27 @@ func (r Rule) overlaps(o Rule) bool {
 	}
 	return r.Prefix.Overlaps(o.Prefix)
 }
+
+// within says whether o lets pass all that r does.
+func (r Rule) within(o Rule) bool {
+	if o.Protocol != "-1" {
+		if r.Protocol != o.Protocol {
+			return false
+		}
+		part := func(a, b int32) bool { return b < 0 || a == b }
+		switch r.Protocol {
+		case "tcp", "udp":
+			if r.From < o.From || o.To < r.To {
+				return false
+			}
+		default:
+			if !part(r.From, o.From) || !part(r.To, o.To) {
+				return false
+			}
+		}
+	}
+	if r.Group != o.Group || r.List != o.List {
+		return false
+	}
+	return r.Group != "" || r.List != "" || r.Prefix.IsValid() && o.Prefix.Bits() <= r.Prefix.Bits() && o.Prefix.Contains(r.Prefix.Addr())
+}
