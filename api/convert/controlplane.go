@@ -139,7 +139,8 @@ func Member(w *policy.Workload, asPeer bool) controlplanev1beta2.GroupMember {
 
 // memberWorkload is the inverse of Member, as far as a member tells. ok is false when
 // m refers to nothing that is known here; what cannot be read of the rest is told.
-func (ps *problems) memberWorkload(path string, m *controlplanev1beta2.GroupMember) (w *policy.Workload, ok bool) {
+func (ps *problems) memberWorkload(group string, m *controlplanev1beta2.GroupMember) (w *policy.Workload, ok bool) {
+	path := func() string { return group + ".groupMembers[" + m.Reference() + "]" }
 	w = &policy.Workload{}
 	switch {
 	case m.Pod != nil:
@@ -149,14 +150,14 @@ func (ps *problems) memberWorkload(path string, m *controlplanev1beta2.GroupMemb
 	case m.Node != nil:
 		w.Kind, w.Name = policy.KindNode, m.Node.Name
 	default:
-		ps.add(path, "refers to nothing that is known here")
+		ps.add(path(), "refers to nothing that is known here")
 		return nil, false
 	}
 	w.ID = policy.WorkloadID(w.Kind, w.Namespace, w.Name)
 	for _, ip := range m.IPs {
 		a, good := netip.AddrFromSlice(ip)
 		if !good {
-			ps.add(path+".ips", "%d bytes are no address", len(ip))
+			ps.add(path()+".ips", "%d bytes are no address", len(ip))
 			continue
 		}
 		w.Addrs = append(w.Addrs, a.Unmap())
@@ -165,7 +166,7 @@ func (ps *problems) memberWorkload(path string, m *controlplanev1beta2.GroupMemb
 	for _, p := range m.Ports {
 		protocol, err := policy.ParseProtocol(string(p.Protocol))
 		if err != nil || !protocol.HasPorts() || p.Port < 1 || p.Port > 65535 {
-			ps.add(path+".ports", "%s %d is no port", p.Protocol, p.Port)
+			ps.add(path()+".ports", "%s %d is no port", p.Protocol, p.Port)
 			continue
 		}
 		w.Ports = append(w.Ports, policy.NamedPort{Name: p.Name, Protocol: protocol, Port: uint16(p.Port)})

@@ -25,20 +25,19 @@ import (
 // denies everything; a Pass with any such part becomes a Drop of everything, and so does
 // an Allow by payload.
 func FromControlPlane(target string, in ControlPlane, services policy.Table[*policy.Service]) (policy.Ruleset, []Problem) {
-	c := fromControlPlane{
-		target: target, services: services, groups: map[string]addressGroup{}, applied: map[string][]string{},
-		workloads: map[string]*policy.Enforced{}, keys: map[string]bool{}, used: map[string]bool{}, says: map[string]bool{},
-	}
+	groups := map[string]addressGroup{}
+	var ps problems
 	for i := range in.Addresses {
-		c.readAddresses(&in.Addresses[i])
+		groups[in.Addresses[i].Name] = ps.readAddresses(&in.Addresses[i])
 	}
+	c := newFromControlPlane(target, services, groups)
 	for i := range in.AppliedTo {
-		c.readAppliedTo(&in.AppliedTo[i])
+		c.apply(in.AppliedTo[i].Name, ps.readAppliedTo(target, &in.AppliedTo[i]))
 	}
 	for i := range in.Policies {
 		c.policy(&in.Policies[i])
 	}
-	return c.ruleset(), c.problems
+	return c.ruleset(), append(ps, c.problems...)
 }
 
 type fromControlPlane struct {
@@ -46,50 +45,79 @@ type fromControlPlane struct {
 	target    string
 	services  policy.Table[*policy.Service]
 	groups    map[string]addressGroup
-	applied   map[string][]string         // IDs of workloads by name of AppliedToGroup
-	workloads map[string]*policy.Enforced // by ID: all that are in an AppliedToGroup
+	applied   map[string][]string // IDs of workloads by name of AppliedToGroup
+	workloads map[string]*subject // by ID: all that are in an AppliedToGroup
 	rules     []policy.TargetRule
 	keys      map[string]bool // of rules
 	used      map[string]bool // names of address groups
 	says      map[string]bool // "ID direction" of workloads that are isolated by a rule without peers
 }
 
+// subject is a workload that policies may apply to.
+type subject struct {
+	policy.Enforced
+	ruled Ruled
+}
+
+// Ruled says in which directions a workload has rules, of those that match nothing too:
+// a VM may deny the rest of such a direction by its isolation.
+type Ruled struct{ Ingress, Egress bool }
+
 // addressGroup is an AddressGroup; one that is unread may have more members.
 type addressGroup struct {
-	workloads []*policy.Workload
+	workloads []*policy.Workload // by ID
 	unread    bool
 }
 
-func (c *fromControlPlane) readAddresses(in *controlplanev1beta2.AddressGroup) {
-	var g addressGroup
+func newFromControlPlane(target string, services policy.Table[*policy.Service], groups map[string]addressGroup) *fromControlPlane {
+	return &fromControlPlane{
+		target: target, services: services, groups: groups, applied: map[string][]string{},
+		workloads: map[string]*subject{}, keys: map[string]bool{}, used: map[string]bool{}, says: map[string]bool{},
+	}
+}
+
+func (ps *problems) readAddresses(in *controlplanev1beta2.AddressGroup) (g addressGroup) {
 	for i := range in.GroupMembers {
-		before := len(c.problems)
-		w, ok := c.memberWorkload(fmt.Sprintf("%s.groupMembers[%d]", in.Name, i), &in.GroupMembers[i])
-		g.unread = g.unread || len(c.problems) > before
+		before := len(*ps)
+		w, ok := ps.memberWorkload(in.Name, &in.GroupMembers[i])
+		g.unread = g.unread || len(*ps) > before
 		if ok && len(w.Addrs) > 0 {
 			g.workloads = append(g.workloads, w)
 		}
 	}
-	slices.SortFunc(g.workloads, func(a, b *policy.Workload) int { return cmp.Compare(a.ID, b.ID) })
-	c.groups[in.Name] = g
+	slices.SortStableFunc(g.workloads, func(a, b *policy.Workload) int { return cmp.Compare(a.ID, b.ID) })
+	return g
 }
 
-func (c *fromControlPlane) readAppliedTo(in *controlplanev1beta2.AppliedToGroup) {
-	c.applied[in.Name] = []string{}
+func (ps *problems) readAppliedTo(target string, in *controlplanev1beta2.AppliedToGroup) (out []*policy.Workload) {
 	for i := range in.GroupMembers {
-		w, ok := c.memberWorkload(fmt.Sprintf("%s.groupMembers[%d]", in.Name, i), &in.GroupMembers[i])
-		if !ok {
-			continue
+		if w, ok := ps.memberWorkload(in.Name, &in.GroupMembers[i]); ok {
+			out = append(out, applied(target, w))
 		}
-		w.Target = c.target
-		if w.Kind == policy.KindExternal {
-			w.Isolation = policy.IsolateNone // what it denies is a policy here
-		}
-		if c.workloads[w.ID] == nil {
-			c.workloads[w.ID] = &policy.Enforced{Workload: w}
-		}
-		c.applied[in.Name] = append(c.applied[in.Name], w.ID)
 	}
+	return out
+}
+
+// applied returns w, which it changes, as what policies apply to.
+func applied(target string, w *policy.Workload) *policy.Workload {
+	w.Target = target
+	if w.Kind == policy.KindExternal {
+		w.Isolation = policy.IsolateNone // what it denies is a policy here
+	}
+	return w
+}
+
+// apply takes the members of an AppliedToGroup. Of a workload that two of them have, the
+// first counts.
+func (c *fromControlPlane) apply(group string, members []*policy.Workload) {
+	ids := make([]string, len(members))
+	for i, w := range members {
+		if c.workloads[w.ID] == nil {
+			c.workloads[w.ID] = &subject{Enforced: policy.Enforced{Workload: w}}
+		}
+		ids[i] = w.ID
+	}
+	c.applied[group] = ids
 }
 
 // ruleset puts together what has been read.
@@ -108,7 +136,7 @@ func (c *fromControlPlane) ruleset() policy.Ruleset {
 		inOrder(e.Ingress)
 		inOrder(e.Egress)
 		if len(e.Ingress)+len(e.Egress) > 0 || e.IsolatedIngress+e.IsolatedEgress != "" || e.DeniesIngress || e.DeniesEgress {
-			rs.Workloads = append(rs.Workloads, *e)
+			rs.Workloads = append(rs.Workloads, e.Enforced)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.used)) {
@@ -129,11 +157,12 @@ type fromPolicy struct {
 	next     map[policy.Direction]int // places of Kubernetes' rules, which do not say theirs
 }
 
-func (c *fromControlPlane) policy(in *controlplanev1beta2.NetworkPolicy) {
+// policy reads a policy, and returns its ID.
+func (c *fromControlPlane) policy(in *controlplanev1beta2.NetworkPolicy) string {
 	r := fromPolicy{fromControlPlane: c, in: in, id: "uid/" + in.Name, next: map[policy.Direction]int{}}
 	if ref := in.SourceRef; ref != nil {
 		if strings.HasPrefix(ref.Name, isolationPrefix) && ref.UID == in.UID && c.isolation(in) {
-			return
+			return ref.Name
 		}
 		for dialect, t := range policyTypes {
 			if t == ref.Type {
@@ -155,6 +184,7 @@ func (c *fromControlPlane) policy(in *controlplanev1beta2.NetworkPolicy) {
 	for i := range in.Rules {
 		r.rule(fmt.Sprintf("%s.rules[%d]", in.Name, i), &in.Rules[i])
 	}
+	return r.id
 }
 
 // isolation reads what ToControlPlane writes for the isolation of VMs. ok is false when
@@ -185,7 +215,8 @@ func (c *fromControlPlane) subjects(path string, groups []string) []string {
 	for _, name := range groups {
 		ids, ok := c.applied[name]
 		if !ok {
-			c.add(path, "AppliedToGroup %s is not there", name)
+			// A controller sends those alone that have members here.
+			c.warn(path, "AppliedToGroup %s is not there", name)
 		}
 		out = append(out, ids...)
 	}
@@ -217,6 +248,11 @@ func (r *fromPolicy) rule(path string, in *controlplanev1beta2.NetworkPolicyRule
 		if directions[d] == in.Direction {
 			known = []policy.Direction{d}
 		}
+	}
+	for _, id := range subjects {
+		ruled := &r.workloads[id].ruled
+		ruled.Ingress = ruled.Ingress || !slices.Equal(known, []policy.Direction{policy.Egress})
+		ruled.Egress = ruled.Egress || !slices.Equal(known, []policy.Direction{policy.Ingress})
 	}
 	if known == nil {
 		r.add(path+".direction", "%q: want In or Out: taken as both, of everyone, where it denies", in.Direction)
