@@ -143,6 +143,7 @@ func (b Block) String() string {
 type Group struct {
 	ID         string // see GroupID
 	Namespace  string // empty for a group of the cluster
+	UID        string
 	Selections []Selection
 	Blocks     []Block
 	// Service is the ServiceID whose Pods are the members; empty for none.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/policy"
@@ -39,6 +40,25 @@ var policyTypes = map[policy.Dialect]controlplanev1beta2.NetworkPolicyType{
 	policy.AdminNetworkPolicy:         controlplanev1beta2.AdminNetworkPolicy,
 	policy.BaselineAdminNetworkPolicy: controlplanev1beta2.BaselineAdminNetworkPolicy,
 }
+
+// PolicyReference names the object that p was written as.
+func PolicyReference(p *policy.Policy) controlplanev1beta2.NetworkPolicyReference {
+	return controlplanev1beta2.NetworkPolicyReference{Type: policyTypes[p.Dialect], Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+}
+
+// PolicyIDOf returns the ID of the policy that r names, by its type, namespace and
+// name. ok is false when its type is not known here.
+func PolicyIDOf(r controlplanev1beta2.NetworkPolicyReference) (id string, ok bool) {
+	for d, t := range policyTypes {
+		if t == r.Type {
+			return policy.PolicyID(d, r.Namespace, r.Name), true
+		}
+	}
+	return "", false
+}
+
+// IPNet returns p as it is on the wire.
+func IPNet(p netip.Prefix) controlplanev1beta2.IPNet { return ipNet(p) }
 
 // everywhere are the prefixes of a peer that is everyone.
 var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}

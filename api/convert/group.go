@@ -25,16 +25,17 @@ func Tier(in *antreav1beta1.Tier) (*policy.Tier, []Problem) {
 
 // Group converts a Group.
 func Group(in *antreav1beta1.Group) (*policy.Group, []Problem) {
-	return group(in.Namespace, in.Name, &in.Spec)
+	return group(in.ObjectMeta, in.Namespace, &in.Spec)
 }
 
 // ClusterGroup converts a ClusterGroup.
 func ClusterGroup(in *antreav1beta1.ClusterGroup) (*policy.Group, []Problem) {
-	return group("", in.Name, &in.Spec)
+	return group(in.ObjectMeta, "", &in.Spec)
 }
 
-func group(namespace, name string, in *antreav1beta1.GroupSpec) (*policy.Group, []Problem) {
-	g, ps := readGroup(namespace, name, in)
+func group(m metav1.ObjectMeta, namespace string, in *antreav1beta1.GroupSpec) (*policy.Group, []Problem) {
+	g, ps := readGroup(namespace, m.Name, in)
+	g.UID = string(m.UID)
 	g.Unread = slices.ContainsFunc(ps, func(p Problem) bool { return !p.Warning })
 	return g, ps
 }

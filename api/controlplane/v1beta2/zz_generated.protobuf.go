@@ -756,12 +756,34 @@ func (m *Entity) Size() int {
 	if m.Pod != nil {
 		n += wire.SizeBytes(1, m.Pod.Size())
 	}
+	if m.ExternalEntity != nil {
+		n += wire.SizeBytes(1001, m.ExternalEntity.Size())
+	}
+	if m.Node != nil {
+		n += wire.SizeBytes(1002, m.Node.Size())
+	}
+	if m.IP != nil {
+		n += wire.SizeBytes(1003, len(*m.IP))
+	}
 	return n
 }
 
 func (m *Entity) MarshalToSizedBuffer(b []byte) (int, error) {
 	i := len(b)
 	var err error
+	if m.IP != nil {
+		i = wire.PutString(b, i, 1003, string(*m.IP))
+	}
+	if m.Node != nil {
+		if i, err = wire.PutMessage(b, i, 1002, m.Node); err != nil {
+			return 0, err
+		}
+	}
+	if m.ExternalEntity != nil {
+		if i, err = wire.PutMessage(b, i, 1001, m.ExternalEntity); err != nil {
+			return 0, err
+		}
+	}
 	if m.Pod != nil {
 		if i, err = wire.PutMessage(b, i, 1, m.Pod); err != nil {
 			return 0, err
@@ -783,9 +805,224 @@ func (m *Entity) Unmarshal(b []byte) error {
 				m.Pod = new(PodReference)
 			}
 			err = wire.Message(f, m.Pod)
+		case 1001:
+			if m.ExternalEntity == nil {
+				m.ExternalEntity = new(ExternalEntityReference)
+			}
+			err = wire.Message(f, m.ExternalEntity)
+		case 1002:
+			if m.Node == nil {
+				m.Node = new(NodeReference)
+			}
+			err = wire.Message(f, m.Node)
+		case 1003:
+			if m.IP == nil {
+				m.IP = new(string)
+			}
+			err = wire.String(f, m.IP)
 		}
 		if err != nil {
 			return wire.In(err, "Entity", f)
+		}
+	}
+	return nil
+}
+
+func (m *EvaluationAnswer) Reset() { *m = EvaluationAnswer{} }
+
+func (m *EvaluationAnswer) Marshal() ([]byte, error) { return wire.Marshal(m) }
+
+func (m *EvaluationAnswer) MarshalTo(b []byte) (int, error) { return wire.MarshalTo(m, b) }
+
+func (m *EvaluationAnswer) Size() int {
+	n := 0
+	n += wire.SizeBytes(1, len(m.Verdict))
+	n += wire.SizeBytes(2, m.Ingress.Size())
+	n += wire.SizeBytes(3, m.Egress.Size())
+	for j := range m.Needs {
+		n += wire.SizeBytes(4, len(m.Needs[j]))
+	}
+	return n
+}
+
+func (m *EvaluationAnswer) MarshalToSizedBuffer(b []byte) (int, error) {
+	i := len(b)
+	var err error
+	for j := len(m.Needs) - 1; j >= 0; j-- {
+		i = wire.PutString(b, i, 4, string(m.Needs[j]))
+	}
+	if i, err = wire.PutMessage(b, i, 3, &m.Egress); err != nil {
+		return 0, err
+	}
+	if i, err = wire.PutMessage(b, i, 2, &m.Ingress); err != nil {
+		return 0, err
+	}
+	i = wire.PutString(b, i, 1, string(m.Verdict))
+	return len(b) - i, nil
+}
+
+func (m *EvaluationAnswer) Unmarshal(b []byte) error {
+	for len(b) > 0 {
+		f, rest, err := wire.Next(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		switch f.Number {
+		case 1:
+			err = wire.String(f, &m.Verdict)
+		case 2:
+			err = wire.Message(f, &m.Ingress)
+		case 3:
+			err = wire.Message(f, &m.Egress)
+		case 4:
+			if m.Needs == nil {
+				m.Needs = make([]string, 0, 1+wire.Count(b, 4))
+			}
+			m.Needs = append(m.Needs, *new(string))
+			err = wire.String(f, &m.Needs[len(m.Needs)-1])
+		}
+		if err != nil {
+			return wire.In(err, "EvaluationAnswer", f)
+		}
+	}
+	return nil
+}
+
+func (m *EvaluationDecision) Reset() { *m = EvaluationDecision{} }
+
+func (m *EvaluationDecision) Marshal() ([]byte, error) { return wire.Marshal(m) }
+
+func (m *EvaluationDecision) MarshalTo(b []byte) (int, error) { return wire.MarshalTo(m, b) }
+
+func (m *EvaluationDecision) Size() int {
+	n := 0
+	n += wire.SizeBytes(1, len(m.Verdict))
+	n += wire.SizeBytes(2, len(m.Reason))
+	if m.NetworkPolicy != nil {
+		n += wire.SizeBytes(3, m.NetworkPolicy.Size())
+	}
+	if m.RuleIndex != nil {
+		n += wire.SizeVarint(4, uint64(*m.RuleIndex))
+	}
+	n += wire.SizeBytes(5, len(m.RuleName))
+	for j := range m.Ties {
+		n += wire.SizeBytes(6, m.Ties[j].Size())
+	}
+	return n
+}
+
+func (m *EvaluationDecision) MarshalToSizedBuffer(b []byte) (int, error) {
+	i := len(b)
+	var err error
+	for j := len(m.Ties) - 1; j >= 0; j-- {
+		if i, err = wire.PutMessage(b, i, 6, &m.Ties[j]); err != nil {
+			return 0, err
+		}
+	}
+	i = wire.PutString(b, i, 5, string(m.RuleName))
+	if m.RuleIndex != nil {
+		i = wire.PutVarint(b, i, 4, uint64(*m.RuleIndex))
+	}
+	if m.NetworkPolicy != nil {
+		if i, err = wire.PutMessage(b, i, 3, m.NetworkPolicy); err != nil {
+			return 0, err
+		}
+	}
+	i = wire.PutString(b, i, 2, string(m.Reason))
+	i = wire.PutString(b, i, 1, string(m.Verdict))
+	return len(b) - i, nil
+}
+
+func (m *EvaluationDecision) Unmarshal(b []byte) error {
+	for len(b) > 0 {
+		f, rest, err := wire.Next(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		switch f.Number {
+		case 1:
+			err = wire.String(f, &m.Verdict)
+		case 2:
+			err = wire.String(f, &m.Reason)
+		case 3:
+			if m.NetworkPolicy == nil {
+				m.NetworkPolicy = new(NetworkPolicyReference)
+			}
+			err = wire.Message(f, m.NetworkPolicy)
+		case 4:
+			if m.RuleIndex == nil {
+				m.RuleIndex = new(int32)
+			}
+			err = wire.Varint(f, m.RuleIndex)
+		case 5:
+			err = wire.String(f, &m.RuleName)
+		case 6:
+			if m.Ties == nil {
+				m.Ties = make([]NetworkPolicyReference, 0, 1+wire.Count(b, 6))
+			}
+			m.Ties = append(m.Ties, *new(NetworkPolicyReference))
+			err = wire.Message(f, &m.Ties[len(m.Ties)-1])
+		}
+		if err != nil {
+			return wire.In(err, "EvaluationDecision", f)
+		}
+	}
+	return nil
+}
+
+func (m *EvaluationFlow) Reset() { *m = EvaluationFlow{} }
+
+func (m *EvaluationFlow) Marshal() ([]byte, error) { return wire.Marshal(m) }
+
+func (m *EvaluationFlow) MarshalTo(b []byte) (int, error) { return wire.MarshalTo(m, b) }
+
+func (m *EvaluationFlow) Size() int {
+	n := 0
+	n += wire.SizeBytes(1, len(m.Protocol))
+	n += wire.SizeVarint(2, uint64(m.Port))
+	n += wire.SizeVarint(3, uint64(m.SourcePort))
+	n += wire.SizeVarint(4, uint64(m.ICMPType))
+	n += wire.SizeVarint(5, uint64(m.ICMPCode))
+	n += wire.SizeBytes(6, len(m.ToName))
+	return n
+}
+
+func (m *EvaluationFlow) MarshalToSizedBuffer(b []byte) (int, error) {
+	i := len(b)
+	i = wire.PutString(b, i, 6, string(m.ToName))
+	i = wire.PutVarint(b, i, 5, uint64(m.ICMPCode))
+	i = wire.PutVarint(b, i, 4, uint64(m.ICMPType))
+	i = wire.PutVarint(b, i, 3, uint64(m.SourcePort))
+	i = wire.PutVarint(b, i, 2, uint64(m.Port))
+	i = wire.PutString(b, i, 1, string(m.Protocol))
+	return len(b) - i, nil
+}
+
+func (m *EvaluationFlow) Unmarshal(b []byte) error {
+	for len(b) > 0 {
+		f, rest, err := wire.Next(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		switch f.Number {
+		case 1:
+			err = wire.String(f, &m.Protocol)
+		case 2:
+			err = wire.Varint(f, &m.Port)
+		case 3:
+			err = wire.Varint(f, &m.SourcePort)
+		case 4:
+			err = wire.Varint(f, &m.ICMPType)
+		case 5:
+			err = wire.Varint(f, &m.ICMPCode)
+		case 6:
+			err = wire.String(f, &m.ToName)
+		}
+		if err != nil {
+			return wire.In(err, "EvaluationFlow", f)
 		}
 	}
 	return nil
@@ -1643,12 +1880,20 @@ func (m *NetworkPolicyEvaluationRequest) Size() int {
 	n := 0
 	n += wire.SizeBytes(1, m.Source.Size())
 	n += wire.SizeBytes(2, m.Destination.Size())
+	if m.Flow != nil {
+		n += wire.SizeBytes(1001, m.Flow.Size())
+	}
 	return n
 }
 
 func (m *NetworkPolicyEvaluationRequest) MarshalToSizedBuffer(b []byte) (int, error) {
 	i := len(b)
 	var err error
+	if m.Flow != nil {
+		if i, err = wire.PutMessage(b, i, 1001, m.Flow); err != nil {
+			return 0, err
+		}
+	}
 	if i, err = wire.PutMessage(b, i, 2, &m.Destination); err != nil {
 		return 0, err
 	}
@@ -1670,6 +1915,11 @@ func (m *NetworkPolicyEvaluationRequest) Unmarshal(b []byte) error {
 			err = wire.Message(f, &m.Source)
 		case 2:
 			err = wire.Message(f, &m.Destination)
+		case 1001:
+			if m.Flow == nil {
+				m.Flow = new(EvaluationFlow)
+			}
+			err = wire.Message(f, m.Flow)
 		}
 		if err != nil {
 			return wire.In(err, "NetworkPolicyEvaluationRequest", f)
@@ -1691,12 +1941,20 @@ func (m *NetworkPolicyEvaluationResponse) Size() int {
 	n += wire.SizeBytes(1, m.NetworkPolicy.Size())
 	n += wire.SizeVarint(2, uint64(m.RuleIndex))
 	n += wire.SizeBytes(3, m.Rule.Size())
+	if m.Answer != nil {
+		n += wire.SizeBytes(1001, m.Answer.Size())
+	}
 	return n
 }
 
 func (m *NetworkPolicyEvaluationResponse) MarshalToSizedBuffer(b []byte) (int, error) {
 	i := len(b)
 	var err error
+	if m.Answer != nil {
+		if i, err = wire.PutMessage(b, i, 1001, m.Answer); err != nil {
+			return 0, err
+		}
+	}
 	if i, err = wire.PutMessage(b, i, 3, &m.Rule); err != nil {
 		return 0, err
 	}
@@ -1721,6 +1979,11 @@ func (m *NetworkPolicyEvaluationResponse) Unmarshal(b []byte) error {
 			err = wire.Varint(f, &m.RuleIndex)
 		case 3:
 			err = wire.Message(f, &m.Rule)
+		case 1001:
+			if m.Answer == nil {
+				m.Answer = new(EvaluationAnswer)
+			}
+			err = wire.Message(f, m.Answer)
 		}
 		if err != nil {
 			return wire.In(err, "NetworkPolicyEvaluationResponse", f)
