@@ -37,6 +37,9 @@ type GroupChange struct {
 	Gone      bool
 	Workloads []*policy.Workload // members added or changed; by ID
 	Removed   []string           // IDs of members
+	// Were are the members that are others or gone, as they were; by ID. Of a group that is New or Gone
+	// they are not told.
+	Were []*policy.Workload
 }
 
 // Apply returns rs with c. It costs what both are long.

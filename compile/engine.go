@@ -37,9 +37,10 @@ type Engine struct {
 	targets  map[string]*target
 	realms   map[string]int // Targets
 
-	hash       maphash.Hash
-	lastID     uint64 // of a bundle
-	stamp      uint64 // the last mark given to applied sets or selections
+	seed       maphash.Seed
+	watched    map[string]int // Targets, counted by Watch
+	lastID     uint64         // of a bundle
+	stamp      uint64         // the last mark given to applied sets or selections
 	scratch    []*bundle
 	scratchKey []byte
 	up         update
@@ -71,6 +72,8 @@ type update struct {
 
 	renamed      []*selection
 	staleExports []*target
+
+	policies []*written // that may be others, or apply elsewhere
 }
 
 // changed is a workload before and after, with its profiles.
@@ -86,12 +89,20 @@ func NewEngine() *Engine {
 		profiles: map[uint64]*profile{}, postings: map[policy.Label][]*posting{}, selections: map[string]*selection{},
 		policies: map[string]*written{}, users: map[dependency]*bag[string]{}, applied: map[string]*applied{},
 		axisKeys: map[string]int{}, roles: map[string]*role{}, targets: map[string]*target{}, realms: map[string]int{},
+		seed: maphash.MakeSeed(), watched: map[string]int{},
 	}
 }
 
 // Update brings the Engine to s and returns what that changes, by Target. What
 // s has replaced by its equal changes nothing.
 func (e *Engine) Update(s policy.Snapshot) []Change {
+	changes, _ := e.UpdateWatched(s)
+	return changes
+}
+
+// UpdateWatched is Update, and tells besides what has changed for Targets that
+// are watched.
+func (e *Engine) UpdateWatched(s policy.Snapshot) ([]Change, []ObjectChange) {
 	old := e.s
 	e.s = s
 	policy.Diff(old.Namespaces, s.Namespaces, func(name string, _, now **policy.Namespace) {
@@ -117,10 +128,14 @@ func (e *Engine) Update(s policy.Snapshot) []Change {
 	}
 	e.settleRoles()
 	e.settleBundles()
+	for _, r := range e.up.deadRoles {
+		e.dropRole(r)
+	}
 	changes := e.emit()
+	objects := e.emitObjects()
 	e.sweep()
 	e.forget()
-	return changes
+	return changes, objects
 }
 
 // stalePolicies returns the IDs of the policies to be compiled again, sorted.
@@ -164,7 +179,7 @@ func (e *Engine) targetOf(w *policy.Workload) *target {
 	}
 	t := e.targets[w.Target]
 	if t == nil {
-		t = &target{name: w.Target, realm: policy.Realm(w.Target), fresh: true}
+		t = &target{name: w.Target, realm: policy.Realm(w.Target), fresh: true, watched: e.watched[w.Target] > 0}
 		e.targets[w.Target] = t
 		if t.realm != "" {
 			e.realms[t.realm]++
@@ -236,9 +251,6 @@ func (e *Engine) changeWorkload(old, now *policy.Workload) {
 // sweep drops what nothing uses any more. What is dropped first may free what
 // is dropped later.
 func (e *Engine) sweep() {
-	for _, r := range e.up.deadRoles {
-		e.dropRole(r)
-	}
 	for _, p := range e.up.dirtyProfiles {
 		if p.workloads.isEmpty() {
 			e.dropProfile(p)
@@ -304,6 +316,9 @@ func (e *Engine) forget() {
 	for _, t := range up.staleExports {
 		t.stale = false
 	}
+	for _, w := range up.policies {
+		w.touched, w.was = false, nil
+	}
 	*up = update{}
 }
 
@@ -322,6 +337,7 @@ func (e *Engine) dropRole(r *role) {
 		delete(b.axis.bundles, b.bucket)
 		for _, p := range b.parts {
 			e.releaseGroups(p)
+			e.leaveBundle(p.rule.Policy, b)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"cmp"
+	"hash/maphash"
 	"slices"
 
 	"isobar.dev/policy"
@@ -240,8 +241,8 @@ type selection struct {
 }
 
 func (e *Engine) profileHash(kind policy.Kind, namespace, account string, labels policy.Labels) uint64 {
-	h := &e.hash
-	h.Reset()
+	var h maphash.Hash // its own: who reads may do so beside others
+	h.SetSeed(e.seed)
 	h.WriteByte(byte(kind))
 	h.WriteString(namespace)
 	h.WriteByte(0)

@@ -28,7 +28,7 @@ func (e *Engine) logMembers() {
 				e.gain(s, w)
 			}
 			for _, s := range d.lost {
-				e.lose(s, w.ID)
+				e.lose(s, w)
 			}
 		}
 	}
@@ -44,6 +44,9 @@ func (e *Engine) logMember(c changed) {
 	}
 	if c.now != nil && c.now.IsPeer() {
 		for _, m := range c.into.matches {
+			if m.sel.mark == e.stamp {
+				e.remember(m.sel, c.old)
+			}
 			m.sel.mark = 0
 			e.gain(m.sel, c.now)
 		}
@@ -51,7 +54,7 @@ func (e *Engine) logMember(c changed) {
 	if c.old != nil && c.old.IsPeer() {
 		for s := range c.from.before() {
 			if s.mark == e.stamp {
-				e.lose(s, c.old.ID)
+				e.lose(s, c.old)
 			}
 		}
 	}
@@ -111,9 +114,18 @@ func (e *Engine) gain(s *selection, w *policy.Workload) {
 	}
 }
 
-func (e *Engine) lose(s *selection, id string) {
+// lose notes that w was a member of s, and nothing of its ID is.
+func (e *Engine) lose(s *selection, w *policy.Workload) {
 	if log := e.memberLog(s); log != nil {
-		log.Removed = append(log.Removed, id)
+		log.Removed = append(log.Removed, w.ID)
+		log.Were = append(log.Were, w)
+	}
+}
+
+// remember notes that a member of s, which is another now, was w.
+func (e *Engine) remember(s *selection, w *policy.Workload) {
+	if log := e.memberLog(s); log != nil {
+		log.Were = append(log.Were, w)
 	}
 }
 
@@ -144,6 +156,7 @@ func (e *Engine) logGroups() {
 	}
 	for _, s := range e.up.loggedSelections {
 		slices.SortFunc(s.log.Workloads, byID)
+		slices.SortFunc(s.log.Were, byID)
 		slices.Sort(s.log.Removed)
 	}
 	for _, s := range e.up.touchedSelections {

@@ -9,9 +9,13 @@ import (
 
 // written is a policy as it was last compiled.
 type written struct {
+	id       string
 	rules    [2][]*rule // of ingress and of egress
 	isolated [2]*applied
 	depends  []dependency
+	bundles  bag[*bundle] // counted by its parts, and by the directions in which it isolates
+	was      []*bundle    // bundles when the Update began, once it is touched
+	touched  bool
 }
 
 // dependency is something other than a policy that a policy's rules are made of.
@@ -78,11 +82,14 @@ var directions = [2]policy.Direction{policy.Ingress, policy.Egress}
 
 // recompile brings what is compiled of a policy up to p, which is nil when it is gone.
 func (e *Engine) recompile(id string, p *policy.Policy) {
-	old := e.policies[id]
-	if old == nil {
-		old = &written{}
+	now := e.policies[id]
+	if now == nil {
+		now = &written{id: id}
+		e.policies[id] = now
 	}
-	now := &written{}
+	e.touchPolicy(now)
+	old := *now
+	now.rules = [2][]*rule{}
 	var drop []*rule
 	for d, dir := range directions {
 		n := 0
@@ -111,7 +118,6 @@ func (e *Engine) recompile(id string, p *policy.Policy) {
 	}
 	now.depends = e.dependencies(p)
 	e.depend(id, now.depends, old.depends)
-	e.policies[id] = now
 	if p == nil {
 		delete(e.policies, id)
 	}

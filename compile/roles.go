@@ -71,6 +71,7 @@ type target struct {
 	exports   []policy.Export // as they were last given
 	stale     bool            // exports may be others
 	fresh     bool
+	watched   bool
 	log       *targetLog
 }
 
@@ -92,6 +93,7 @@ func (e *Engine) spoil(b *bundle) {
 
 func (e *Engine) addPart(b *bundle, p *part) {
 	e.spoil(b)
+	e.joinBundle(p.rule.Policy, b)
 	b.added = append(b.added, p)
 	for t := range b.targets.all() {
 		e.nameGroups(t, p)
@@ -108,6 +110,7 @@ func (e *Engine) addPart(b *bundle, p *part) {
 // dropPart takes p out of b, where it was before the Update.
 func (e *Engine) dropPart(b *bundle, p *part) {
 	e.spoil(b)
+	e.leaveBundle(p.rule.Policy, b)
 	p.dead = true
 	b.removed = append(b.removed, p)
 	for t := range b.targets.all() {
@@ -127,6 +130,7 @@ func (e *Engine) addIsolator(a *applied, d int, id string) {
 	list := a.base.isolators[d]
 	if i, ok := slices.BinarySearch(list, id); !ok {
 		a.base.isolators[d] = slices.Insert(list, i, id)
+		e.joinBundle(id, a.base)
 		e.spoil(a.base)
 	}
 }
@@ -135,6 +139,7 @@ func (e *Engine) dropIsolator(a *applied, d int, id string) {
 	list := a.base.isolators[d]
 	if i, ok := slices.BinarySearch(list, id); ok {
 		a.base.isolators[d] = slices.Delete(list, i, i+1)
+		e.leaveBundle(id, a.base)
 		e.spoil(a.base)
 	}
 }
