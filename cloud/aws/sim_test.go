@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http/httptest"
-	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,76 +11,30 @@ import (
 
 	"isobar.dev/cloud"
 	"isobar.dev/cloud/aws"
+	"isobar.dev/cloud/cloudtest"
 	"isobar.dev/compile"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 	"isobar.dev/policy/policytest"
 	sim "isobar.dev/sim/aws"
+	"isobar.dev/sim/aws/awstest"
 )
 
 const (
-	accountID = "111122223333"
-	regionID  = "us-east-1"
-	keyID     = "AKIATEST000000000001"
-	keySecret = "secretForTheSimulatorOnly00000000000001"
+	accountID = sim.SampleAccount
+	regionID  = sim.SampleRegion
+	keyID     = sim.SampleKeyID
+	keySecret = sim.SampleKeySecret
 )
 
-// estate is a cloud that has the VMs of a world: each Network is a VPC, and each
-// VM has the groups that its VPC gives, and at times one of its own.
-func estate(s policy.Snapshot, q sim.Quotas) sim.Estate {
-	r := &sim.Region{Name: regionID, Quotas: q}
-	vpcs, spare := map[string]bool{}, 0
-	for _, w := range s.Workloads.All() {
-		if w.Kind != policy.KindExternal {
-			continue
-		}
-		if !vpcs[w.Network] {
-			vpcs[w.Network] = true
-			addVPC(r, w.Network)
-		}
-		if addService(r, w) {
-			continue
-		}
-		i := &sim.Instance{ID: instanceID(w), Tags: map[string]string{"Name": w.Name}}
-		for k, n := range w.Interfaces {
-			x := &sim.Interface{ID: n.ID, Subnet: subnetOf(w.Network)}
-			if k == 0 && len(w.Name)%2 == 0 {
-				x.Groups = []string{ownGroup(w.Network)}
-			}
-			for _, a := range n.Addrs {
-				if a.Is4() {
-					x.PrivateIPs = append(x.PrivateIPs, a)
-				} else {
-					x.IPv6 = append(x.IPv6, a)
-				}
-			}
-			if len(x.PrivateIPs) == 0 { // EC2 gives every interface one
-				spare++
-				x.PrivateIPs = []netip.Addr{netip.AddrFrom4([4]byte{172, 16, 250, byte(spare)})}
-			}
-			i.Interfaces = append(i.Interfaces, x)
-		}
-		r.Instances = append(r.Instances, i)
-	}
-	return sim.Estate{Accounts: []*sim.Account{{ID: accountID, Keys: []*sim.AccessKey{{ID: keyID, Secret: keySecret}}, Regions: []*sim.Region{r}}}}
-}
-
-func subnetOf(vpc string) string { return "subnet-" + tail(vpc) }
-func ownGroup(vpc string) string { return "sg-own" + tail(vpc) }
-func tail(vpc string) string     { return strings.TrimPrefix(vpc, "vpc-") }
-func instanceID(w *policy.Workload) string {
-	return "i-" + strings.TrimSuffix(strings.TrimPrefix(w.Interfaces[0].ID, "eni-"), "0")
-}
-
-func addVPC(r *sim.Region, id string) {
-	prefixes := []netip.Prefix{netip.MustParsePrefix("172.16.0.0/16"), netip.MustParsePrefix("fd01::/16")}
-	r.VPCs = append(r.VPCs, &sim.VPC{ID: id, CIDRs: prefixes, Tags: map[string]string{"Name": "Name of " + id}})
-	r.Subnets = append(r.Subnets, &sim.Subnet{ID: subnetOf(id), VPC: id, CIDRs: prefixes})
-	r.Groups = append(r.Groups, &sim.Group{ID: ownGroup(id), VPC: id, Name: "own", Rules: []*sim.Rule{
-		{Protocol: "tcp", From: 22, To: 22, CIDR: netip.MustParsePrefix("0.0.0.0/0")},
-		{Egress: true, Protocol: "-1", From: -1, To: -1, CIDR: netip.MustParsePrefix("0.0.0.0/0")},
-	}})
-}
+// How worlds are in the simulator, by the short names that the tests here have for it.
+var (
+	estate   = awstest.Estate
+	distinct = awstest.Distinct
+	addVPC   = awstest.AddVPC
+	subnetOf = awstest.SubnetOf
+	ownGroup = awstest.OwnGroup
+)
 
 // ec2 is a simulated cloud behind a socket.
 type ec2 struct {
@@ -166,89 +118,19 @@ func (e *ec2) sync(t testing.TB, a cloud.Account, s policy.Snapshot) map[string]
 
 // check holds what EC2 lets pass against Evaluate.
 func (e *ec2) check(s policy.Snapshot, reports map[string]plan.Report, flows []policy.Flow) (checked int, err error) {
-	isGoverned := governed(s)
-	for _, f := range flows {
-		from, to, err := s.Ends(f)
-		if err != nil {
-			continue
-		}
-		want, err := policy.Evaluate(s, f)
-		if err != nil || want.Ingress.Reason == policy.ToItself {
-			continue
-		}
-		flow, ok := simFlow(f, from, to)
-		if !ok {
-			continue
-		}
-		v := e.Reach(flow)
-		for _, x := range []struct {
-			d    policy.Direction
-			w    *policy.Workload
-			peer policy.End
-			want policy.Decision
-			got  sim.Side
-			nic  string
-		}{{policy.Ingress, to.Subject, from, want.Ingress, v.Ingress, flow.To}, {policy.Egress, from.Subject, to, want.Egress, v.Egress, flow.From}} {
-			if x.w == nil || x.w.Kind != policy.KindExternal || x.got.Result == "" || isElsewhere(s, x.w, x.peer) {
-				continue
-			}
-			report, enforced := reports[x.w.Target]
-			if !enforced || !isGoverned[x.w.ID] {
-				continue
-			}
-			// The simulator rewrites what comes from elsewhere; only flows that keep
-			// the addresses of the question can be compared.
-			if v.Source != from.Addr || v.Destination != to.Addr {
-				continue
-			}
-			got := x.got.Result == sim.Allowed
-			if got != (x.want.Action == policy.Allow) && (got || !isRefused(report.Refusals, x.w)) {
-				return checked, fmt.Errorf("%v of %s, %v %s:%d: EC2 says %+v, the meaning %v\nrefusals: %v", x.d, x.w.ID, f, f.Protocol, f.Port, v, x.want, report.Refusals)
-			}
-			checked++
-		}
-	}
-	return checked, nil
+	n, err := cloudtest.Synced(s, compile.Rulesets(s), reports).Check(flows, e.told)
+	return n.Exact + n.Stricter, err
 }
 
-// governed returns the IDs of the workloads that any policy has a say about:
-// others keep their groups.
-func governed(s policy.Snapshot) map[string]bool {
-	out := map[string]bool{}
-	for _, rs := range compile.Rulesets(s) {
-		for _, e := range rs.Workloads {
-			out[e.Workload.ID] = len(e.Ingress)+len(e.Egress) > 0 || e.IsolatedIngress != "" || e.IsolatedEgress != "" || e.DeniesIngress || e.DeniesEgress
-		}
+// told is what the simulator says of a flow.
+func (e *ec2) told(f policy.Flow, from, to policy.End) cloudtest.Told {
+	flow, ok := awstest.Flow(f, from, to)
+	if !ok {
+		return cloudtest.Told{}
 	}
-	return out
-}
-
-// simFlow asks about a flow between two ends as EC2 knows them.
-func simFlow(f policy.Flow, from, to policy.End) (sim.Flow, bool) {
-	out := sim.Flow{From: nameOf(from), To: nameOf(to), Port: int(f.Port), ICMPType: int(f.ICMPType), ICMPCode: int(f.ICMPCode), Family: "ipv4"}
-	if from.Addr.Is6() {
-		out.Family = "ipv6"
-	}
-	switch f.Protocol {
-	case policy.TCP, policy.UDP, policy.SCTP, policy.ICMP:
-		out.Protocol = strings.ToLower(f.Protocol.String())
-	case policy.OtherProtocol:
-		out.Protocol = "47"
-	default:
-		return out, false
-	}
-	return out, true
-}
-
-func nameOf(e policy.End) string {
-	if e.Owner != nil {
-		for _, n := range e.Owner.Interfaces {
-			if slices.Contains(n.Addrs, e.Addr) {
-				return eniOf(n.ID)
-			}
-		}
-	}
-	return e.Addr.String()
+	v := e.Reach(flow)
+	told := cloudtest.Told{Egress: cloudtest.SideOf(string(v.Egress.Result)), Ingress: cloudtest.SideOf(string(v.Ingress.Result))}
+	return told.Seen(from, to, v.Source, v.Destination)
 }
 
 // Over the real protocol: what EC2 lets pass is what Evaluate says, after each
@@ -316,8 +198,8 @@ func (e *ec2) recordFor(s policy.Snapshot, from []policy.Flow, tight bool) (end 
 	var flows []sim.Flow
 	for _, f := range from {
 		a, b, err := s.Ends(f)
-		if err == nil && !(a.Subject != nil && isElsewhere(s, a.Subject, b)) && !(b.Subject != nil && isElsewhere(s, b.Subject, a)) {
-			if x, ok := simFlow(f, a, b); ok {
+		if err == nil && !(a.Subject != nil && cloudtest.Elsewhere(s, a.Subject, b)) && !(b.Subject != nil && cloudtest.Elsewhere(s, b.Subject, a)) {
+			if x, ok := awstest.Flow(f, a, b); ok {
 				flows = append(flows, x)
 			}
 		}

@@ -1,6 +1,7 @@
 package aws_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -9,26 +10,11 @@ import (
 	"testing"
 
 	"isobar.dev/cloud/aws"
+	"isobar.dev/cloud/cloudtest"
 	"isobar.dev/compile"
 	"isobar.dev/policy"
 	"isobar.dev/policy/policytest"
 )
-
-// distinct gives every interface an ID of its own: a cloud has no two of one.
-func distinct(s policy.Snapshot) policy.Snapshot {
-	for id, w := range s.Workloads.All() {
-		if w.Kind != policy.KindExternal {
-			continue
-		}
-		c := *w
-		c.Interfaces = slices.Clone(w.Interfaces)
-		for i := range c.Interfaces {
-			c.Interfaces[i].ID = fmt.Sprintf("eni-%x%d", fmt.Appendf(nil, "%s", id), i)
-		}
-		s.Workloads = s.Workloads.Put(id, &c)
-	}
-	return s
-}
 
 // vpc is what the Objects of one VPC are asked with.
 type vpc struct {
@@ -36,6 +22,36 @@ type vpc struct {
 	objects  map[string]aws.Object
 	refusals []policy.Refusal
 	members  []*policy.Workload
+}
+
+// compare holds what the groups of VPCs say of flows against Evaluate.
+func compare(s policy.Snapshot, vpcs map[string]*vpc, flows []policy.Flow) (cloudtest.Tally, error) {
+	refusals := map[string][]policy.Refusal{}
+	for target, v := range vpcs {
+		refusals[target] = v.refusals
+	}
+	var failed error
+	side := func(w *policy.Workload, d policy.Direction, f policy.Flow) cloudtest.Side {
+		if w == nil || vpcs[w.Target] == nil {
+			return cloudtest.Unasked
+		}
+		v := vpcs[w.Target]
+		allowed, governed, err := aws.Answer(v.objects, w, v.members, d, f)
+		failed = errors.Join(failed, err)
+		if allowed || !governed {
+			return cloudtest.Allowed
+		}
+		return cloudtest.Denied
+	}
+	n, err := cloudtest.Enforced{Snapshot: s, Refusals: refusals}.Check(flows, func(f policy.Flow, from, to policy.End) cloudtest.Told {
+		return cloudtest.Told{Egress: side(from.Subject, policy.Egress, f), Ingress: side(to.Subject, policy.Ingress, f)}
+	})
+	if err != nil {
+		for target, v := range vpcs {
+			err = fmt.Errorf("%w\n%s\n%s", err, target, dump(v.objects))
+		}
+	}
+	return n, errors.Join(err, failed)
 }
 
 // lowered lowers a world for every VPC, under quotas that are drawn; prefixes are
@@ -85,13 +101,11 @@ func TestLowerIsEvaluate(t *testing.T) {
 				}
 			}
 		}
-		for _, f := range policytest.Flows(rnd, s, 60) {
-			e, n, err := compare(s, vpcs, f)
-			if err != nil {
-				t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
-			}
-			exact, stricter = exact+e, stricter+n
+		n, err := compare(s, vpcs, policytest.Flows(rnd, s, 60))
+		if err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
 		}
+		exact, stricter = exact+n.Exact, stricter+n.Stricter
 	}
 	t.Logf("%d decisions exact, %d stricter by a Refusal, %d membership groups, %d lists", exact, stricter, memberships, lists)
 	if ran >= 100 && (exact < ran*10 || stricter*5 > exact || memberships < ran/10 || lists < ran/10) {
@@ -162,13 +176,11 @@ func TestLowerIsEvaluateOfPodsInAVPC(t *testing.T) {
 				}
 			}
 		}
-		for _, f := range policytest.Flows(rnd, s, 60) {
-			e, n, err := compare(s, vpcs, f)
-			if err != nil {
-				t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
-			}
-			exact, stricter = exact+e, stricter+n
+		n, err := compare(s, vpcs, policytest.Flows(rnd, s, 60))
+		if err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
 		}
+		exact, stricter = exact+n.Exact, stricter+n.Stricter
 	}
 	t.Logf("%d decisions exact, %d stricter by a Refusal, %d groups with addresses of Pods", exact, stricter, written)
 	if unreachable > 0 || ran >= 50 && (exact < ran*10 || written < ran/4) {
@@ -194,68 +206,6 @@ func checkQuotas(t *testing.T, v *vpc) error {
 		}
 	}
 	return nil
-}
-
-// compare holds both ends of one flow against Evaluate.
-func compare(s policy.Snapshot, vpcs map[string]*vpc, f policy.Flow) (exact, stricter int, err error) {
-	from, to, err := s.Ends(f)
-	if err != nil {
-		return 0, 0, nil // Evaluate has no answer either
-	}
-	want, err := policy.Evaluate(s, f)
-	if err != nil || want.Ingress.Reason == policy.ToItself {
-		return 0, 0, nil
-	}
-	f.From.Addr, f.To.Addr = from.Addr, to.Addr
-	for _, x := range []struct {
-		d    policy.Direction
-		w    *policy.Workload
-		peer policy.End
-		want policy.Decision
-	}{{policy.Ingress, to.Subject, from, want.Ingress}, {policy.Egress, from.Subject, to, want.Egress}} {
-		if x.w == nil || vpcs[x.w.Target] == nil {
-			continue
-		}
-		v := vpcs[x.w.Target]
-		allowed, governed, err := aws.Answer(v.objects, x.w, v.members, x.d, f)
-		if err != nil {
-			return exact, stricter, err
-		}
-		if !governed {
-			allowed = true
-		}
-		switch {
-		case allowed == (x.want.Action == policy.Allow):
-			exact++
-		case isElsewhere(s, x.w, x.peer):
-		case !allowed && isRefused(v.refusals, x.w):
-			stricter++
-		default:
-			return exact, stricter, fmt.Errorf("%v of %s, %v %s:%d type %d/%d with %v: the groups say %t, the meaning %v\nrefusals %v\n%s",
-				x.d, x.w.ID, f, f.Protocol, f.Port, f.ICMPType, f.ICMPCode, x.peer.Addr, allowed, x.want, v.refusals, dump(v.objects))
-		}
-	}
-	return exact, stricter, nil
-}
-
-// isElsewhere says whether peer is a workload of another network whose address
-// others have too: nobody who sees the address can tell.
-func isElsewhere(s policy.Snapshot, w *policy.Workload, peer policy.End) bool {
-	if peer.Owner == nil || peer.Owner.Network == w.Network {
-		return false
-	}
-	for _, o := range s.Workloads.All() {
-		if o.Network != peer.Owner.Network && slices.Contains(o.Addrs, peer.Addr) {
-			return true
-		}
-	}
-	return false
-}
-
-func isRefused(refusals []policy.Refusal, w *policy.Workload) bool {
-	return slices.ContainsFunc(refusals, func(r policy.Refusal) bool {
-		return r.Reason != policy.RefusedReject && slices.Contains(r.Workloads, w.ID)
-	})
 }
 
 func dump(objects map[string]aws.Object) string {

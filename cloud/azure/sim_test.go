@@ -2,14 +2,13 @@ package azure_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
-	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,130 +17,39 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"isobar.dev/cloud/azure"
+	"isobar.dev/cloud/cloudtest"
 	"isobar.dev/compile"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 	"isobar.dev/policy/policytest"
 	sim "isobar.dev/sim/azure"
+	"isobar.dev/sim/azure/azuretest"
 )
 
 const (
-	subscriptionID = "aaaaaaaa-0000-4000-8000-000000000001"
-	tenantID       = "11111111-2222-4333-8444-555555555555"
-	clientID       = "cccccccc-0000-4000-8000-000000000001"
-	clientKey      = "secretForTheSimulatorOnly00000000000001"
-	location       = "westeurope"
-	groupID        = "/subscriptions/" + subscriptionID + "/resourceGroups/rg1"
-	networkID      = groupID + "/providers/Microsoft.Network/"
+	subscriptionID = sim.SampleSubscription
+	tenantID       = sim.SampleTenant
+	clientID       = sim.SampleClientID
+	clientKey      = sim.SampleSecret
+	location       = sim.SampleLocation
+	groupID        = azuretest.GroupID
+	networkID      = azuretest.NetworkID
 )
 
-func vnetID(network string) string { return networkID + "virtualNetworks/" + network }
-func subnetID(network string) string {
-	return vnetID(network) + "/subnets/main"
-}
-func nicID(w *policy.Workload, i int) string {
-	return fmt.Sprintf("%snetworkInterfaces/nic-%x-%d", networkID, w.ID, i)
-}
-
-// placed gives every VM of a world a place in one subscription: each Network is a VNet,
-// whose Target and Network are known by its ID, as those of interfaces.
-func placed(s policy.Snapshot) policy.Snapshot {
-	for id, w := range s.Workloads.All() {
-		if w.Kind != policy.KindExternal {
-			continue
-		}
-		if slices.ContainsFunc(w.Addrs, isReserved) {
-			s.Workloads = s.Workloads.Delete(id)
-			continue
-		}
-		c := *w
-		c.Network = strings.ToLower(vnetID(w.Network))
-		c.Target = "azure/ns/account/" + location + "/" + c.Network
-		c.Interfaces = slices.Clone(w.Interfaces)
-		for i := range c.Interfaces {
-			c.Interfaces[i].ID = strings.ToLower(nicID(w, i))
-		}
-		s.Workloads = s.Workloads.Put(id, &c)
-	}
-	return s
-}
-
-// isReserved says whether Azure keeps an address of the subnet for itself.
-func isReserved(a netip.Addr) bool {
-	return a.Less(netip.MustParseAddr("172.16.0.4")) || a.Is6() && a.Less(netip.MustParseAddr("fd01::4"))
-}
+// How worlds are in the simulator, by the short names that the tests here have for it.
+var (
+	estate = azuretest.Estate
+	placed = azuretest.Placed
+	vnetID = azuretest.VNetID
+)
 
 type object = map[string]any
-
-// estate is a subscription that has the VMs of a placed world. Some interfaces have an
-// NSG of their own.
-func estate(s policy.Snapshot, q sim.Quotas) sim.Estate {
-	sub := &sim.Subscription{ID: subscriptionID, Tenant: tenantID, Locations: []string{location}, Quotas: q,
-		Groups: []*sim.ResourceGroup{{Name: "rg1", Location: location}}}
-	add := func(id, kind string, properties object) {
-		sub.Resources = append(sub.Resources, sim.Document{"id": id, "type": kind, "location": location, "properties": properties})
-	}
-	add(networkID+"networkSecurityGroups/own", "Microsoft.Network/networkSecurityGroups", object{"securityRules": []any{
-		object{"name": "ssh", "properties": object{"protocol": "Tcp", "access": "Allow", "direction": "Inbound", "priority": 100,
-			"sourceAddressPrefix": "*", "sourcePortRange": "*", "destinationAddressPrefix": "*", "destinationPortRange": "22"}},
-	}})
-	seen, spare := map[string]bool{}, 0
-	for _, w := range s.Workloads.All() {
-		if w.Kind != policy.KindExternal {
-			continue
-		}
-		if !seen[w.Network] {
-			seen[w.Network] = true
-			prefixes := []any{"172.16.0.0/16", "fd01::/16"}
-			add(networkID+"virtualNetworks/"+w.Network[strings.LastIndexByte(w.Network, '/')+1:], "Microsoft.Network/virtualNetworks", object{
-				"addressSpace": object{"addressPrefixes": prefixes},
-				"subnets":      []any{object{"name": "main", "properties": object{"addressPrefixes": prefixes}}},
-			})
-		}
-		var attached []any
-		for i, n := range w.Interfaces {
-			var configs []any
-			config := func(a netip.Addr) {
-				version := "IPv4"
-				if a.Is6() {
-					version = "IPv6"
-				}
-				configs = append(configs, object{"name": fmt.Sprint("ip", len(configs)), "properties": object{"primary": len(configs) == 0,
-					"privateIPAddress": a.String(), "privateIPAllocationMethod": "Static", "privateIPAddressVersion": version, "subnet": object{"id": w.Network + "/subnets/main"}}})
-			}
-			if !slices.ContainsFunc(n.Addrs, netip.Addr.Is4) { // Azure gives every interface one
-				spare++
-				config(netip.AddrFrom4([4]byte{172, 16, 250, byte(spare + 4)}))
-			}
-			for _, a := range n.Addrs {
-				if a.Is4() {
-					config(a)
-				}
-			}
-			for _, a := range n.Addrs {
-				if a.Is6() {
-					config(a)
-				}
-			}
-			properties := object{"ipConfigurations": configs}
-			if i == 0 && len(w.Name)%2 == 0 {
-				properties["networkSecurityGroup"] = object{"id": networkID + "networkSecurityGroups/own"}
-			}
-			add(n.ID, "Microsoft.Network/networkInterfaces", properties)
-			attached = append(attached, object{"id": n.ID, "properties": object{"primary": i == 0}})
-		}
-		add(fmt.Sprintf("%s/providers/Microsoft.Compute/virtualMachines/vm-%x", groupID, w.ID), "Microsoft.Compute/virtualMachines", object{"networkProfile": object{"networkInterfaces": attached}})
-	}
-	return sim.Estate{
-		Tenants:       []*sim.Tenant{{ID: tenantID, Applications: []*sim.Application{{ClientID: clientID, Secrets: []sim.ClientSecret{{Value: clientKey}}}}}},
-		Subscriptions: []*sim.Subscription{sub},
-	}
-}
 
 // arm is a simulated cloud behind a socket.
 type arm struct {
 	*sim.Cloud
 	server *httptest.Server
+	tls    *tls.Config // of all accounts, whose sessions are resumed: many have few calls to make
 }
 
 func serve(t testing.TB, e sim.Estate, o sim.Options) *arm {
@@ -154,7 +62,7 @@ func serve(t testing.TB, e sim.Estate, o sim.Options) *arm {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // what a test hangs up on
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	return &arm{c, server}
+	return &arm{c, server, &tls.Config{ClientSessionCache: tls.NewLRUClientSessionCache(1)}}
 }
 
 func (e *arm) writes() int { return len(e.Calls().Writes) }
@@ -170,7 +78,7 @@ func (e *arm) account(t testing.TB, change ...func(*azure.Config)) *azure.Accoun
 	for _, f := range change {
 		f(&c)
 	}
-	a, err := azure.NewAccount(c, azure.Options{Unlimited: true, Attempts: 3, MaxBackoff: time.Millisecond, PollEvery: time.Millisecond})
+	a, err := azure.NewAccount(c, azure.Options{TLS: e.tls, Unlimited: true, Attempts: 3, MaxBackoff: time.Millisecond, PollEvery: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,93 +105,19 @@ func (e *arm) sync(t testing.TB, a *azure.Account, s policy.Snapshot) map[string
 
 // check holds what Azure lets pass against Evaluate.
 func (e *arm) check(s policy.Snapshot, reports map[string]plan.Report, flows []policy.Flow) (checked int, err error) {
-	isGoverned := governed(s)
-	for _, f := range flows {
-		from, to, err := s.Ends(f)
-		if err != nil {
-			continue
-		}
-		want, err := policy.Evaluate(s, f)
-		if err != nil || want.Ingress.Reason == policy.ToItself {
-			continue
-		}
-		flow, ok := simFlow(f, from, to)
-		if !ok {
-			continue
-		}
-		v := e.Reach(flow)
-		for _, x := range []struct {
-			d    policy.Direction
-			w    *policy.Workload
-			peer policy.End
-			want policy.Decision
-			got  sim.Side
-		}{{policy.Ingress, to.Subject, from, want.Ingress, v.Ingress}, {policy.Egress, from.Subject, to, want.Egress, v.Egress}} {
-			if x.w == nil || x.w.Kind != policy.KindExternal || x.got.Result == "" || isElsewhere(s, x.w, x.peer) {
-				continue
-			}
-			report, enforced := reports[x.w.Target]
-			if !enforced || !isGoverned[x.w.ID] {
-				continue
-			}
-			// The simulator rewrites what comes from elsewhere; only flows that keep
-			// the addresses of the question can be compared.
-			if v.Source != from.Addr || v.Destination != to.Addr {
-				continue
-			}
-			got := x.got.Result == sim.Allowed
-			if got != (x.want.Action == policy.Allow) && (got || !isRefused(report.Refusals, x.w)) {
-				return checked, fmt.Errorf("%v of %s, %v %s:%d: Azure says %+v, the meaning %v\nrefusals: %v", x.d, x.w.ID, f, f.Protocol, f.Port, v, x.want, report.Refusals)
-			}
-			checked++
-		}
-	}
-	return checked, nil
+	n, err := cloudtest.Synced(s, compile.Rulesets(s), reports).Check(flows, e.told)
+	return n.Exact + n.Stricter, err
 }
 
-// governed returns the IDs of the workloads that any policy has a say about:
-// others keep what they have.
-func governed(s policy.Snapshot) map[string]bool {
-	out := map[string]bool{}
-	for _, rs := range compile.Rulesets(s) {
-		for _, e := range rs.Workloads {
-			out[e.Workload.ID] = len(e.Ingress)+len(e.Egress) > 0 || e.IsolatedIngress != "" || e.IsolatedEgress != "" || e.DeniesIngress || e.DeniesEgress
-		}
+// told is what the simulator says of a flow.
+func (e *arm) told(f policy.Flow, from, to policy.End) cloudtest.Told {
+	flow, ok := azuretest.Flow(f, from, to)
+	if !ok {
+		return cloudtest.Told{}
 	}
-	return out
-}
-
-// simFlow asks about a flow between two ends as Azure knows them.
-func simFlow(f policy.Flow, from, to policy.End) (sim.Flow, bool) {
-	out := sim.Flow{From: nameOf(from), To: nameOf(to), Port: int(f.Port), ICMPType: int(f.ICMPType), ICMPCode: int(f.ICMPCode), Family: "ipv4"}
-	if from.Addr.Is6() {
-		out.Family = "ipv6"
-	}
-	switch f.Protocol {
-	case policy.TCP, policy.UDP, policy.SCTP:
-		out.Protocol = strings.ToLower(f.Protocol.String())
-	case policy.ICMP:
-		out.Protocol = "icmp"
-		if from.Addr.Is6() {
-			out.Protocol = "icmpv6"
-		}
-	case policy.OtherProtocol:
-		out.Protocol = "47"
-	default:
-		return out, false
-	}
-	return out, true
-}
-
-func nameOf(e policy.End) string {
-	if e.Owner != nil {
-		for _, n := range e.Owner.Interfaces {
-			if slices.Contains(n.Addrs, e.Addr) {
-				return n.ID
-			}
-		}
-	}
-	return e.Addr.String()
+	v := e.Reach(flow)
+	told := cloudtest.Told{Egress: cloudtest.SideOf(string(v.Egress.Result)), Ingress: cloudtest.SideOf(string(v.Ingress.Result))}
+	return told.Seen(from, to, v.Source, v.Destination)
 }
 
 // sides is what the NSGs at both ends of a flow say.
@@ -334,7 +168,7 @@ func simFlows(s policy.Snapshot, flows []policy.Flow) []sim.Flow {
 	var out []sim.Flow
 	for _, f := range flows {
 		if a, b, err := s.Ends(f); err == nil {
-			if x, ok := simFlow(f, a, b); ok {
+			if x, ok := azuretest.Flow(f, a, b); ok {
 				out = append(out, x)
 			}
 		}

@@ -1,6 +1,7 @@
 package azure_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"isobar.dev/cloud/azure"
+	"isobar.dev/cloud/cloudtest"
 	"isobar.dev/compile"
 	"isobar.dev/policy"
 	"isobar.dev/policy/policytest"
@@ -37,6 +39,35 @@ type vnet struct {
 	place    azure.Place
 	objects  map[string]azure.Object
 	refusals []policy.Refusal
+}
+
+// compare holds what the NSGs of VNets say of flows against Evaluate.
+func compare(s policy.Snapshot, vnets map[string]*vnet, flows []policy.Flow) (cloudtest.Tally, error) {
+	refusals := map[string][]policy.Refusal{}
+	for target, v := range vnets {
+		refusals[target] = v.refusals
+	}
+	var failed error
+	side := func(w *policy.Workload, d policy.Direction, f policy.Flow) cloudtest.Side {
+		if w == nil || vnets[w.Target] == nil {
+			return cloudtest.Unasked
+		}
+		allowed, governed, err := azure.Answer(vnets[w.Target].objects, w, d, f)
+		failed = errors.Join(failed, err)
+		if allowed || !governed {
+			return cloudtest.Allowed
+		}
+		return cloudtest.Denied
+	}
+	n, err := cloudtest.Enforced{Snapshot: s, Refusals: refusals}.Check(flows, func(f policy.Flow, from, to policy.End) cloudtest.Told {
+		return cloudtest.Told{Egress: side(from.Subject, policy.Egress, f), Ingress: side(to.Subject, policy.Ingress, f)}
+	})
+	if err != nil {
+		for target, v := range vnets {
+			err = fmt.Errorf("%w\n%s\n%s", err, target, dump(v.objects))
+		}
+	}
+	return n, errors.Join(err, failed)
 }
 
 // lowered lowers a world for every VNet, under quotas that are drawn.
@@ -81,13 +112,11 @@ func TestLowerIsEvaluate(t *testing.T) {
 				}
 			}
 		}
-		for _, f := range policytest.Flows(rnd, s, 60) {
-			e, n, err := compare(s, vnets, f)
-			if err != nil {
-				t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
-			}
-			exact, stricter = exact+e, stricter+n
+		n, err := compare(s, vnets, policytest.Flows(rnd, s, 60))
+		if err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
 		}
+		exact, stricter = exact+n.Exact, stricter+n.Stricter
 	}
 	t.Logf("%d decisions exact, %d stricter by a Refusal, %d rules deny a peer", exact, stricter, denies)
 	if ran >= 100 && (exact < ran*10 || stricter*5 > exact || denies < ran/2) {
@@ -119,13 +148,11 @@ func TestLowerIsEvaluateInEveryDialect(t *testing.T) {
 		if err := checkObjects(vnets["azure/all"]); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		for _, f := range policytest.Flows(rnd, s, 60) {
-			e, n, err := compare(s, vnets, f)
-			if err != nil {
-				t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
-			}
-			exact, stricter = exact+e, stricter+n
+		n, err := compare(s, vnets, policytest.Flows(rnd, s, 60))
+		if err != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, err, policytest.Print(s))
 		}
+		exact, stricter = exact+n.Exact, stricter+n.Stricter
 	}
 	t.Logf("%d decisions exact, %d stricter by a Refusal", exact, stricter)
 	if ran >= 100 && (exact < ran*10 || stricter == 0) {
@@ -178,68 +205,6 @@ func checkNSG(g *azure.NSG) error {
 		}
 	}
 	return nil
-}
-
-// compare holds both ends of one flow against Evaluate.
-func compare(s policy.Snapshot, vnets map[string]*vnet, f policy.Flow) (exact, stricter int, err error) {
-	from, to, err := s.Ends(f)
-	if err != nil {
-		return 0, 0, nil // Evaluate has no answer either
-	}
-	want, err := policy.Evaluate(s, f)
-	if err != nil || want.Ingress.Reason == policy.ToItself {
-		return 0, 0, nil
-	}
-	f.From.Addr, f.To.Addr = from.Addr, to.Addr
-	for _, x := range []struct {
-		d    policy.Direction
-		w    *policy.Workload
-		peer policy.End
-		want policy.Decision
-	}{{policy.Ingress, to.Subject, from, want.Ingress}, {policy.Egress, from.Subject, to, want.Egress}} {
-		if x.w == nil || vnets[x.w.Target] == nil {
-			continue
-		}
-		v := vnets[x.w.Target]
-		allowed, governed, err := azure.Answer(v.objects, x.w, x.d, f)
-		if err != nil {
-			return exact, stricter, err
-		}
-		if !governed {
-			allowed = true
-		}
-		switch {
-		case allowed == (x.want.Action == policy.Allow):
-			exact++
-		case isElsewhere(s, x.w, x.peer):
-		case !allowed && isRefused(v.refusals, x.w):
-			stricter++
-		default:
-			return exact, stricter, fmt.Errorf("%v of %s, %v %s:%d type %d/%d with %v: the NSGs say %t, the meaning %v\nrefusals %v\n%s",
-				x.d, x.w.ID, f, f.Protocol, f.Port, f.ICMPType, f.ICMPCode, x.peer.Addr, allowed, x.want, v.refusals, dump(v.objects))
-		}
-	}
-	return exact, stricter, nil
-}
-
-// isElsewhere says whether peer is a workload of another network whose address
-// others have too: nobody who sees the address can tell.
-func isElsewhere(s policy.Snapshot, w *policy.Workload, peer policy.End) bool {
-	if peer.Owner == nil || peer.Owner.Network == w.Network {
-		return false
-	}
-	for _, o := range s.Workloads.All() {
-		if o.Network != peer.Owner.Network && slices.Contains(o.Addrs, peer.Addr) {
-			return true
-		}
-	}
-	return false
-}
-
-func isRefused(refusals []policy.Refusal, w *policy.Workload) bool {
-	return slices.ContainsFunc(refusals, func(r policy.Refusal) bool {
-		return r.Reason != policy.RefusedReject && slices.Contains(r.Workloads, w.ID)
-	})
 }
 
 func dump(objects map[string]azure.Object) string {

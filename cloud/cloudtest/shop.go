@@ -1,5 +1,5 @@
-// Package cloudtest is a small network of VMs and the policies that the tests of
-// every cloud adapter walk through.
+// Package cloudtest has what the tests of every cloud adapter share: a small network of VMs and the
+// policies that they walk through, and what holds a cloud against policy.Evaluate.
 package cloudtest
 
 import (
