@@ -1,0 +1,75 @@
+package antrea
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// dialer has the client of all watches and reports.
+type dialer struct {
+	endpoint Endpoint
+
+	mu   sync.Mutex
+	now  *client
+	busy chan struct{} // closed when whoever asks the Endpoint is done
+}
+
+// dialTimeout bounds what an Endpoint may take.
+const dialTimeout = 30 * time.Second
+
+// client returns the client, of an Endpoint that is asked by one at a time.
+func (d *dialer) client(ctx context.Context) (*client, error) {
+	for {
+		d.mu.Lock()
+		if d.now != nil {
+			defer d.mu.Unlock()
+			return d.now, nil
+		}
+		busy := d.busy
+		if busy == nil {
+			d.busy = make(chan struct{})
+			d.mu.Unlock()
+			return d.connect(ctx)
+		}
+		d.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (d *dialer) connect(ctx context.Context) (c *client, err error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if err == nil {
+			d.now = c
+		}
+		close(d.busy)
+		d.busy = nil
+	}()
+	config, err := d.endpoint(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find the controller: %w", err)
+	}
+	return newClient(config)
+}
+
+// failed notes that c has failed; one that has not reached its controller is not used
+// again.
+func (d *dialer) failed(c *client, err error) {
+	if isAnswer(err) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.now == c {
+		d.now = nil
+	}
+}

@@ -1,0 +1,28 @@
+// Package antrea feeds what a controller has computed for one Node, over
+// controlplane.antrea.io/v1beta2, into a Ruleset. The controller is ours or upstream's.
+//
+// A [Source] watches policies, the groups that they apply to and the groups of their
+// peers, each filtered by the name of the Node. A watch begins with what there is, ends
+// that with a BOOKMARK, and goes on with changes. There is no order between the three.
+//
+// # What is true at every moment
+//
+//   - What is given out is complete: each AddressGroup that a policy names is there, and
+//     one of the AppliedToGroups. While one is on its way, the last State stays, for
+//     [Options.Patience] after it was missed first. From then on its rules are read as
+//     if it were unreadable, which never widens, and the Problems tell.
+//   - What is given out is of one time: while one of the watches is broken, the last
+//     State stays, though the others go on. A policy of now must not meet groups of
+//     then, which may have members that it would not allow any more. So a watch is
+//     started again alone, and costs the controller no more than that.
+//   - What a watch begins with replaces what was held once it is there whole. Where it
+//     is equal, nobody is told.
+//   - Before the first State there is none, which is not an empty one. A controller that
+//     is away takes nothing back.
+//   - What cannot be understood, be it a kind, a frame, or a Patch of something else than
+//     what is held, ends the watch, and what it begins with anew is right again.
+//   - A connection that falls silent is noticed by client-go's checks of HTTP/2
+//     connections, after 45 s.
+//
+// With [Options.Dir] the last State is kept in a file, for starts without a controller.
+package antrea

@@ -1,0 +1,151 @@
+package antrea
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// The time until a watch that broke is tried again: the first time soon, but not all
+// Nodes at once, then twice as long each time.
+const (
+	firstRetry = 500 * time.Millisecond
+	mostRetry  = 10 * time.Second
+	// steady is how long a watch lasts that broke for a reason of its own.
+	steady = 30 * time.Second
+	// initialTimeout bounds the time without any event before a watch's BOOKMARK.
+	initialTimeout = time.Minute
+)
+
+// backoff returns how long to wait after n failures in a row, from 1.
+func backoff(n int) time.Duration {
+	if n <= 1 {
+		return rand.N(firstRetry)
+	}
+	most := mostRetry
+	if n < 8 {
+		most = min(most, firstRetry<<(n-1))
+	}
+	return most/2 + rand.N(most/2)
+}
+
+// message is what a watcher tells: that a watch begins, an event of it, or its end.
+type message struct {
+	resource int // an index of resources
+	begins   *connection
+	of       *connection
+	event    watch.EventType
+	object   any   // nil of a BOOKMARK
+	err      error // why it ended
+}
+
+// connection is one watch from its beginning to its end.
+type connection struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	live   bool // past its BOOKMARK; of who takes messages
+}
+
+// watcher keeps one watch going.
+type watcher struct {
+	resource int
+	node     string
+	dial     *dialer
+	out      chan<- message
+}
+
+func (w *watcher) run(ctx context.Context) {
+	failures := 0
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := w.once(ctx)
+		if time.Since(began) > steady {
+			failures = 0
+		}
+		failures++
+		if ctx.Err() != nil {
+			return
+		}
+		timer := time.NewTimer(backoff(failures))
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+		_ = err // which was told
+	}
+}
+
+// once runs one watch until it ends. It tells the end.
+func (w *watcher) once(ctx context.Context) error {
+	c := &connection{}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	defer c.cancel(nil)
+	err := w.follow(c)
+	if cause := context.Cause(c.ctx); cause != nil && ctx.Err() == nil {
+		err = cause // why we have ended it
+	}
+	w.tell(ctx, message{of: c, err: err})
+	return err
+}
+
+func (w *watcher) follow(c *connection) error {
+	client, err := w.dial.client(c.ctx)
+	if err != nil {
+		return err
+	}
+	// Until the BOOKMARK something has to come; then it may be quiet for hours.
+	silence := time.AfterFunc(initialTimeout, func() { c.cancel(fmt.Errorf("nothing came for %v before the BOOKMARK", initialTimeout)) })
+	defer silence.Stop()
+	body, frames, err := client.watch(c.ctx, resources[w.resource], w.node)
+	if err != nil {
+		w.dial.failed(client, err)
+		return err
+	}
+	defer body.Close()
+	if !w.tell(c.ctx, message{begins: c}) {
+		return c.ctx.Err()
+	}
+	initial := true
+	for {
+		f, err := frames.next()
+		if err == nil && f.event == watch.Bookmark {
+			initial = false
+			silence.Stop()
+		} else if initial {
+			silence.Reset(initialTimeout)
+		}
+		if errors.Is(err, io.EOF) {
+			return errEnded
+		}
+		if err != nil {
+			w.dial.failed(client, err)
+			return err
+		}
+		object, err := f.object()
+		if err != nil {
+			return err
+		}
+		if !w.tell(c.ctx, message{of: c, event: f.event, object: object}) {
+			return c.ctx.Err()
+		}
+	}
+}
+
+var errEnded = errors.New("the controller has ended the watch")
+
+// tell hands over m, and says whether it was taken.
+func (w *watcher) tell(ctx context.Context, m message) bool {
+	m.resource = w.resource
+	select {
+	case w.out <- m:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
