@@ -174,7 +174,7 @@ func complete(t *testing.T, st *antrea.State) {
 }
 
 // sentTo returns what a Target is sent of a world.
-func sentTo(t *testing.T, s policy.Snapshot, target string) convert.ControlPlane {
+func sentTo(t testing.TB, s policy.Snapshot, target string) convert.ControlPlane {
 	t.Helper()
 	for id, p := range s.Policies.All() { // no source gives a Kubernetes policy payloads
 		if p.Dialect == policy.KubernetesNetworkPolicy {
