@@ -16,7 +16,7 @@ import (
 // lets pass by Azure's rules what Evaluate lets pass. What happens on the way there, and
 // from one state to another, is TestSyncIsEvaluate's.
 func TestWrittenReachIsEvaluate(t *testing.T) {
-	estates := 700
+	estates := 500
 	if testing.Short() {
 		estates = 40
 	}

@@ -98,7 +98,7 @@ func (e Enforced) Check(flows []policy.Flow, ask func(f policy.Flow, from, to po
 			case got == (x.want.Action == policy.Allow):
 				t.Exact++
 			case Elsewhere(e.Snapshot, x.w, x.peer):
-			case !got && e.mayRefuse(refusals, x.w):
+			case !got && e.MayBeStricter(x.w):
 				t.Stricter++
 			default:
 				return t, fmt.Errorf("%v of %s, %v %s:%d type %d/%d with %v: allowed %t, the meaning %v\nrefusals %v",
@@ -109,8 +109,9 @@ func (e Enforced) Check(flows []policy.Flow, ask func(f policy.Flow, from, to po
 	return t, nil
 }
 
-func (e Enforced) mayRefuse(refusals []policy.Refusal, w *policy.Workload) bool {
-	return slices.ContainsFunc(refusals, func(r policy.Refusal) bool {
+// MayBeStricter says whether a Refusal names a workload.
+func (e Enforced) MayBeStricter(w *policy.Workload) bool {
+	return slices.ContainsFunc(e.Refusals[w.Target], func(r policy.Refusal) bool {
 		if len(e.May) > 0 && !slices.Contains(e.May, r.Reason) {
 			return false
 		}
