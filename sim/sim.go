@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 )
 
@@ -150,4 +151,31 @@ func loopbackName(host string) bool {
 	}
 	a, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && a.IsLoopback()
+}
+
+// Hurry has the Shutdown of a server close connections on which nothing has been asked yet, for which
+// net/http waits 5 seconds: clients dial some in store. It sets ConnState, before the server serves.
+func Hurry(s *http.Server) {
+	var mu sync.Mutex
+	fresh, closing := map[net.Conn]bool{}, false
+	s.ConnState = func(c net.Conn, state http.ConnState) {
+		mu.Lock()
+		defer mu.Unlock()
+		delete(fresh, c)
+		switch {
+		case state != http.StateNew:
+		case closing: // it came as the listener was closed
+			c.Close()
+		default:
+			fresh[c] = true
+		}
+	}
+	s.RegisterOnShutdown(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		closing = true
+		for c := range fresh {
+			c.Close()
+		}
+	})
 }

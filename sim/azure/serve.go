@@ -64,6 +64,7 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		Handler: c.Handler(), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 	}
+	sim.Hurry(server)
 	var wg sync.WaitGroup
 	saving, stopSaving := context.WithCancel(context.WithoutCancel(ctx))
 	var saveErr error
