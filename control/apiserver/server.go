@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -154,6 +155,10 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
+// stopTimeout is what requests under way have at the end. Connections on which nothing has
+// been asked yet use it up, too: net/http waits 5 s for them.
+const stopTimeout = 2 * time.Second
+
 // server returns what Run runs.
 func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.GenericAPIServer, error) {
 	scheme, codecs, err := newScheme()
@@ -179,6 +184,7 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	if err != nil {
 		return nil, fmt.Errorf("make API server: %w", err)
 	}
+	server.ShutdownTimeout = stopTimeout
 	group := genericapiserver.NewDefaultAPIGroupInfo(runtimev1alpha1.GroupVersion.Group, scheme, runtime.NewParameterCodec(scheme), codecs)
 	group.VersionedResourcesStorageMap[runtimev1alpha1.GroupVersion.Version] = map[string]rest.Storage{
 		s.vms.resource.resource: s.vms, s.vpcs.resource: s.vpcs, s.groups.resource: s.groups, s.policies.resource: s.policies,
