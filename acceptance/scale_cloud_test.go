@@ -179,7 +179,7 @@ func (s *scale) attach(a int) string {
 
 // isRead says whether a call changes nothing.
 func isRead(call string) bool {
-	for _, word := range []string{"Describe", "_List", "_Get"} {
+	for _, word := range []string{"Describe", "_List", "_Get", "ListNetworkManager"} {
 		if strings.Contains(call, word) {
 			return true
 		}
