@@ -97,6 +97,7 @@ func newAccount(c Config, o Options) (*Account, error) {
 	}
 	endpoint := where.Services[azcloud.ResourceManager].Endpoint
 	a := &Account{config: c, options: o, regions: map[string]*region{}}
+	shared := &lists{}
 	for _, name := range c.Regions {
 		name = locationOf(name)
 		if a.regions[name] != nil {
@@ -107,6 +108,7 @@ func newAccount(c Config, o Options) (*Account, error) {
 		if err != nil {
 			return nil, err
 		}
+		api.lists = shared
 		a.regions[name] = &region{name: name, client: api, enforcers: map[string]cloud.Enforcer{}}
 	}
 	return a, nil

@@ -48,6 +48,7 @@ type client struct {
 	endpoint     string // without a slash at its end
 	pipeline     runtime.Pipeline
 	limits       *limiter
+	lists        *lists // of the subscription
 	pollEvery    time.Duration
 }
 
@@ -63,7 +64,7 @@ func newClient(subscription, endpoint string, credential azcore.TokenCredential,
 	if err != nil {
 		return nil, err
 	}
-	return &client{subscription: subscription, endpoint: strings.TrimSuffix(endpoint, "/"), pipeline: pipeline, limits: limits, pollEvery: pollEvery}, nil
+	return &client{subscription: subscription, endpoint: strings.TrimSuffix(endpoint, "/"), pipeline: pipeline, limits: limits, lists: &lists{}, pollEvery: pollEvery}, nil
 }
 
 const (

@@ -34,9 +34,13 @@ type head struct {
 	ETag     string            `json:"etag"`
 	Tags     map[string]string `json:"tags"`
 	id       resourceID
+	lower    string // the key, once it has been made
 }
 
 func (h *head) heading() *head { return h }
+
+// parsed is called when a resource of a list has been read.
+func (h *head) parsed() {}
 
 // named says whether it is a resource of that type.
 func (h *head) named(kind string) error {
@@ -47,12 +51,17 @@ func (h *head) named(kind string) error {
 	case !id.is(kind):
 		return fmt.Errorf("%s: not of type %s", id, kind)
 	}
-	h.id = id
+	h.id, h.lower = id, id.key()
 	return nil
 }
 
 // key is what the resource is known by.
-func (h *head) key() string { return h.id.key() }
+func (h *head) key() string {
+	if h.lower != "" {
+		return h.lower
+	}
+	return h.id.key()
+}
 
 // locationOf returns the name of a region as we write it: Azure's names for people
 // have blanks and capitals.
@@ -61,6 +70,7 @@ func locationOf(s string) string { return strings.ToLower(strings.ReplaceAll(s, 
 // nic is a network interface.
 type nic struct {
 	head
+	vnet       string // what network returns, once it has been found
 	Properties struct {
 		ProvisioningState string     `json:"provisioningState"`
 		MAC               string     `json:"macAddress"`
@@ -99,6 +109,9 @@ func (n *nic) subnets() []string {
 // network returns the key of the VNet that the interface is in, or "" if it is in
 // none. An interface is in no two.
 func (n *nic) network() string {
+	if n.vnet != "" {
+		return n.vnet
+	}
 	for _, s := range n.subnets() {
 		if id, err := parseID(s); err == nil && id.is(typeSubnet) {
 			return id.parent().key()
@@ -106,6 +119,8 @@ func (n *nic) network() string {
 	}
 	return ""
 }
+
+func (n *nic) parsed() { n.vnet = n.network() }
 
 // asgs returns the keys of the application security groups of the interface, sorted.
 func (n *nic) asgs() []string {
@@ -209,6 +224,7 @@ type securityRule struct {
 type resource[T any] interface {
 	*T
 	heading() *head
+	parsed()
 }
 
 // parseResource reads a resource of a type, whose fields must be of the types that
@@ -221,25 +237,43 @@ func parseResource[T any, P resource[T]](raw []byte, kind string) (*T, error) {
 	if err := P(out).heading().named(kind); err != nil {
 		return nil, err
 	}
+	P(out).parsed()
 	return out, nil
 }
 
 // resources lists the resources of a type in a region, or in all when that is empty,
-// by key.
+// by key. Others may get the same ones: they are for reading only.
 func resources[T any, P resource[T]](ctx context.Context, c *client, kind, version, region string) ([]*T, error) {
+	all, err := sharedList[T](c.lists, kind).get(ctx, func(ctx context.Context) ([]*T, error) {
+		return allResources[T, P](ctx, c, kind, version)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("region %s: list %s: %w", c.limits.region, kind, err)
+	}
+	if region == "" {
+		return all, nil
+	}
+	var out []*T
+	for _, x := range all {
+		if locationOf(P(x).heading().Location) == region {
+			out = append(out, x)
+		}
+	}
+	return out, nil
+}
+
+// allResources lists the resources of a type that the subscription has, by key.
+func allResources[T any, P resource[T]](ctx context.Context, c *client, kind, version string) ([]*T, error) {
 	var out []*T
 	err := c.list(ctx, kind, version, func(raw json.RawMessage) error {
 		x, err := parseResource[T, P](raw, kind)
-		if err != nil {
-			return err
-		}
-		if region == "" || locationOf(P(x).heading().Location) == region {
+		if err == nil {
 			out = append(out, x)
 		}
-		return nil
+		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("region %s: list %s: %w", region, kind, err)
+		return nil, err
 	}
 	slices.SortStableFunc(out, func(a, b *T) int { return cmp.Compare(P(a).heading().key(), P(b).heading().key()) })
 	// What comes and goes between two pages can move others onto both.
