@@ -23,9 +23,6 @@ func several(networks int, port uint16) policy.Snapshot {
 	for i := range networks * 10 {
 		name := fmt.Sprintf("vm-%03d", i)
 		a := netip.AddrFrom4([4]byte{172, 16, 1 + byte(i>>8), byte(i)})
-		if isReserved(a) {
-			continue
-		}
 		w := &policy.Workload{
 			ID: policy.WorkloadID(policy.KindExternal, "shop", name), Kind: policy.KindExternal, Namespace: "shop", Name: name,
 			Addrs: []netip.Addr{a}, Network: fmt.Sprintf("net-%02d", i/10), Interfaces: []policy.Interface{{Addrs: []netip.Addr{a}}},
