@@ -18,18 +18,20 @@ func cloudWorld(t *testing.T) world {
 			read(t, account+"metadata: {name: azure, namespace: ns}\nspec: {azureConfig: {}}"),
 		},
 		secrets: map[string]map[string][]byte{"ns/s": {
-			"aws":     []byte(`{"accessKeyId":"AKIA","accessKeySecret":"hush"}`),
-			"role":    []byte(`{"roleArn":"arn:aws:iam::1:role/x"}`),
-			"half":    []byte(`{"accessKeyId":"AKIA"}`),
-			"text":    []byte(`hush`),
-			"list":    []byte(`["hush"]`),
-			"number":  []byte(`{"accessKeyId": 5}`),
-			"azure":   []byte(`{"subscriptionId":"a","clientId":"b","tenantId":"c","clientKey":"d"}`),
-			"blank":   []byte(`{"subscriptionId":" ","clientId":"b","tenantId":"c","clientKey":"d"}`),
-			"managed": []byte(`{"subscriptionId":"a","identity":"ManagedIdentity"}`),
-			"other":   []byte(`{"subscriptionId":"a","identity":"hush"}`),
-			"both":    []byte(`{"subscriptionId":"a","identity":"WorkloadIdentity","clientKey":"hush"}`),
-			"keyless": []byte(`{"subscriptionId":"a","clientId":"b","tenantId":"c"}`),
+			"aws":       []byte(`{"accessKeyId":"AKIA","accessKeySecret":"hush"}`),
+			"role":      []byte(`{"roleArn":"arn:aws:iam::1:role/x"}`),
+			"half":      []byte(`{"accessKeyId":"AKIA"}`),
+			"text":      []byte(`hush`),
+			"list":      []byte(`["hush"]`),
+			"number":    []byte(`{"accessKeyId": 5}`),
+			"azure":     []byte(`{"subscriptionId":"a","clientId":"b","tenantId":"c","clientKey":"d"}`),
+			"blank":     []byte(`{"subscriptionId":" ","clientId":"b","tenantId":"c","clientKey":"d"}`),
+			"sibling":   []byte(`{"subscriptionId":"A","clientId":"x","tenantId":"c","sessionToken":"hush"}`),
+			"elsewhere": []byte(`{"subscriptionId":"z","clientId":"b","tenantId":"c","clientKey":"d"}`),
+			"managed":   []byte(`{"subscriptionId":"a","identity":"ManagedIdentity"}`),
+			"other":     []byte(`{"subscriptionId":"a","identity":"hush"}`),
+			"both":      []byte(`{"subscriptionId":"a","identity":"WorkloadIdentity","clientKey":"hush"}`),
+			"keyless":   []byte(`{"subscriptionId":"a","clientId":"b","tenantId":"c"}`),
 		}},
 	}
 }
@@ -204,7 +206,8 @@ func TestSharedWarnings(t *testing.T) {
 	const account = "apiVersion: crd.cloud.antrea.io/v1alpha1\nkind: CloudProviderAccount\n"
 	w := cloudWorld(t)
 	secret := func(key string) string { return "secretRef: {name: s, namespace: ns, key: " + key + "}" }
-	w.objects = append(w.objects, read(t, account+"metadata: {name: first, namespace: other}\nspec: {awsConfig: {region: [us-west-2, eu-west-1], "+secret("aws")+"}}"))
+	w.objects = append(w.objects, read(t, account+"metadata: {name: first, namespace: other}\nspec: {awsConfig: {region: [us-west-2, eu-west-1], "+secret("aws")+"}}"),
+		read(t, account+"metadata: {name: third, namespace: other}\nspec: {azureConfig: {region: [westus2, West Europe], "+secret("azure")+"}}"))
 	warned := func(o runtime.Object) int {
 		t.Helper()
 		errs, warnings := validate.Validate(validate.Request{Operation: validate.Create, Object: o}, w)
@@ -219,16 +222,23 @@ func TestSharedWarnings(t *testing.T) {
 		return len(warnings)
 	}
 	for _, tt := range []struct {
-		meta, config string
-		want         int
+		meta, provider, config string
+		want                   int
 	}{
-		{"{name: second, namespace: ns}", "region: [EU-west-1], " + secret("aws"), 1},
-		{"{name: first, namespace: other}", "region: [eu-west-1], " + secret("aws"), 0}, // itself
-		{"{name: second, namespace: ns}", "region: [us-east-1], " + secret("aws"), 0},
-		{"{name: second, namespace: ns}", "region: [eu-west-1], " + secret("role"), 0},
-		{"{name: second, namespace: ns}", "endpoint: 'http://other', region: [eu-west-1], " + secret("aws"), 0},
+		{"{name: second, namespace: ns}", "aws", "region: [EU-west-1], " + secret("aws"), 1},
+		{"{name: first, namespace: other}", "aws", "region: [eu-west-1], " + secret("aws"), 0}, // itself
+		{"{name: second, namespace: ns}", "aws", "region: [us-east-1], " + secret("aws"), 0},
+		{"{name: second, namespace: ns}", "aws", "region: [eu-west-1], " + secret("role"), 0},
+		{"{name: second, namespace: ns}", "aws", "endpoint: 'http://other', region: [eu-west-1], " + secret("aws"), 0},
+		{"{name: second, namespace: ns}", "azure", "region: [WestEurope], cloud: AzurePublic, " + secret("azure"), 1},
+		{"{name: second, namespace: ns}", "azure", "region: [westeurope], " + secret("sibling"), 1}, // other credentials
+		{"{name: third, namespace: other}", "azure", "region: [westus2], " + secret("azure"), 0},    // itself
+		{"{name: second, namespace: ns}", "azure", "region: [northeurope], " + secret("azure"), 0},
+		{"{name: second, namespace: ns}", "azure", "region: [westus2], " + secret("elsewhere"), 0},
+		{"{name: second, namespace: ns}", "azure", "region: [westus2], cloud: AzureChina, " + secret("azure"), 0},
+		{"{name: second, namespace: ns}", "azure", "region: [westus2], endpoint: 'https://other', " + secret("azure"), 0},
 	} {
-		if n := warned(read(t, account+"metadata: "+tt.meta+"\nspec: {awsConfig: {"+tt.config+"}}")); n != tt.want {
+		if n := warned(read(t, account+"metadata: "+tt.meta+"\nspec: {"+tt.provider+"Config: {"+tt.config+"}}")); n != tt.want {
 			t.Errorf("account %s %s: %d warnings, want %d", tt.meta, tt.config, n, tt.want)
 		}
 	}

@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,59 +22,95 @@ func (v *validator) sameProvider(spec *field.Path, in, old *cloudv1alpha1.CloudP
 	}
 }
 
-// sharedCloud warns of an account that has the credentials and a region of another
-// one. Those of one cloud account that have other credentials are told of when the
-// cloud has answered.
+// sharedCloud warns of an account that has the credentials of AWS, or the subscription of
+// Azure, and a region of another one. Those of one account of AWS that have other
+// credentials are told of when the cloud has answered.
 func (v *validator) sharedCloud(spec *field.Path, in *cloudv1alpha1.CloudProviderAccount) {
-	if v.w == nil || in.Spec.AWSConfig == nil || len(v.errs) > 0 {
+	if v.w == nil || len(v.errs) > 0 {
 		return
 	}
-	mine, ok := v.accessOf(in.Spec.AWSConfig)
+	mine, ok := v.placeOf(&in.Spec)
 	if !ok {
 		return
 	}
 	for _, other := range v.w.Accounts() {
-		theirs := other.Spec.AWSConfig
-		if theirs == nil || other.Namespace == in.Namespace && other.Name == in.Name || other.DeletionTimestamp != nil {
+		if other.Namespace == in.Namespace && other.Name == in.Name || other.DeletionTimestamp != nil {
 			continue
 		}
-		region, ok := commonRegion(in.Spec.AWSConfig, theirs)
-		if !ok || theirs.Endpoint != in.Spec.AWSConfig.Endpoint {
+		region, ok := commonRegion(&in.Spec, &other.Spec)
+		if !ok {
 			continue
 		}
-		if access, ok := v.accessOf(theirs); ok && access == mine {
-			v.warn(spec.Child("awsConfig"), "CloudProviderAccount %s/%s has the same credentials and region %s; the older of the two enforces on their VMs", other.Namespace, other.Name, region)
+		if theirs, ok := v.placeOf(&other.Spec); ok && theirs == mine {
+			config, same := "awsConfig", "credentials"
+			if in.Spec.AzureConfig != nil {
+				config, same = "azureConfig", "subscription"
+			}
+			v.warn(spec.Child(config), "CloudProviderAccount %s/%s has the same %s and region %s; the older of the two enforces on their VMs", other.Namespace, other.Name, same, region)
 			return
 		}
 	}
 }
 
-// access says who asks AWS, without what is secret.
-type access struct{ key, role string }
+// place is what an account governs, in some regions: as AWS tells who asks, or a
+// subscription of Azure, without what is secret.
+type place struct {
+	key, role    string
+	subscription string
+	cloud        cloudv1alpha1.AzureCloud
+	endpoint     string
+}
 
-func (v *validator) accessOf(in *cloudv1alpha1.AWSConfig) (access, bool) {
-	ref := in.SecretRef
+func (v *validator) placeOf(in *cloudv1alpha1.CloudProviderAccountSpec) (place, bool) {
+	switch {
+	case in.AWSConfig != nil:
+		c, err := cloudv1alpha1.ParseAWSCredentials(v.credentials(in.AWSConfig.SecretRef))
+		return place{key: c.AccessKeyID, role: c.RoleARN, endpoint: in.AWSConfig.Endpoint}, err == nil
+	case in.AzureConfig != nil:
+		c, err := cloudv1alpha1.ParseAzureCredentials(v.credentials(in.AzureConfig.SecretRef))
+		return place{subscription: strings.ToLower(c.SubscriptionID), cloud: cmp.Or(in.AzureConfig.Cloud, cloudv1alpha1.AzurePublic), endpoint: in.AzureConfig.Endpoint}, err == nil
+	}
+	return place{}, false
+}
+
+// credentials returns what a Secret has, or nothing.
+func (v *validator) credentials(ref *cloudv1alpha1.SecretReference) []byte {
 	if ref == nil {
-		return access{}, false
+		return nil
 	}
 	data, found, err := v.w.Secret(ref.Namespace, ref.Name)
 	if err != nil || !found {
-		return access{}, false
+		return nil
 	}
-	c, err := cloudv1alpha1.ParseAWSCredentials(data[ref.Key])
-	if err != nil {
-		return access{}, false
-	}
-	return access{c.AccessKeyID, c.RoleARN}, true
+	return data[ref.Key]
 }
 
-func commonRegion(a, b *cloudv1alpha1.AWSConfig) (string, bool) {
-	for _, region := range a.Region {
-		if slices.ContainsFunc(b.Region, func(other string) bool { return strings.EqualFold(other, region) }) {
-			return strings.ToLower(region), true
+// commonRegion returns a region of two accounts of one provider.
+func commonRegion(a, b *cloudv1alpha1.CloudProviderAccountSpec) (string, bool) {
+	theirs := regionsOf(b)
+	for _, region := range regionsOf(a) {
+		if slices.Contains(theirs, region) {
+			return region, true
 		}
 	}
 	return "", false
+}
+
+// regionsOf returns the names of an account's regions, of which those of Azure may be written
+// as "West US 2", too.
+func regionsOf(in *cloudv1alpha1.CloudProviderAccountSpec) []string {
+	var out []string
+	switch {
+	case in.AWSConfig != nil:
+		for _, r := range in.AWSConfig.Region {
+			out = append(out, strings.ToLower(r))
+		}
+	case in.AzureConfig != nil:
+		for _, r := range in.AzureConfig.Region {
+			out = append(out, strings.ToLower(strings.ReplaceAll(r, " ", "")))
+		}
+	}
+	return out
 }
 
 // overlaps warns of entries that select what a selector of the same account does.
