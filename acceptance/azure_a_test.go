@@ -164,7 +164,7 @@ func TestA04_AzureSelectorComesAndGoes(t *testing.T) {
 func TestA07_AzureAccountDeleted(t *testing.T) {
 	n := vnet{name: "net", vms: []azureVM{{name: "web", role: "web"}, {name: "db", role: "db", nics: 2}, {name: "bare", role: "db", bare: true}}}
 	w := newAzureWorld(t, n)
-	before, groups := w.azure.interfaces(), w.azure.groups()
+	before, groups := w.attached(), w.azure.groups()
 	w.start()
 	w.azureShop()
 	serveDB(w)
@@ -174,7 +174,7 @@ func TestA07_AzureAccountDeleted(t *testing.T) {
 		web            .        X      X        X
 		198.51.100.77  X        X      X        -
 	`)
-	if maps.Equal(before, w.azure.interfaces()) {
+	if maps.Equal(before, w.attached()) {
 		t.Fatal("nothing is enforced")
 	}
 	w.azure.fault(w, azuresim.Fault{Kind: azuresim.FaultError, Operation: "NetworkInterfaces_CreateOrUpdate", Count: 6})
@@ -184,7 +184,7 @@ func TestA07_AzureAccountDeleted(t *testing.T) {
 	w.mustList(accounts, w.ns)
 	w.mustImport(w.ns)
 	w.mustList(vpcs, w.ns)
-	if d := cmp.Diff(before, w.azure.interfaces()); d != "" {
+	if d := cmp.Diff(before, w.attached()); d != "" {
 		t.Errorf("the interfaces, -before +after:\n%s", d)
 	}
 	if d := cmp.Diff(groups, w.azure.groups()); d != "" {
@@ -273,11 +273,13 @@ func TestA11_AzureOneSubscriptionFails(t *testing.T) {
 	w.azure.fault(w, azuresim.Fault{Kind: azuresim.FaultError, Subscription: otherSubscription})
 	w.is(accounts, "other", "Inventory", "False ReadFailed", "region ")
 	w.is(selectors, "others", "Imported", "False ReadFailed", "region ")
-	w.azure.change(w, func(id string, d azuresim.Document) {
+	if err := w.azure.change(func(id string, d azuresim.Document) {
 		if d["type"] == "Microsoft.Compute/virtualMachines" {
 			d["tags"] = map[string]any{"New": "yes"}
 		}
-	})
+	}); err != nil {
+		t.Fatal(err)
+	}
 	tagged := func(vm string) bool {
 		ee, err := read[antreav1alpha2.ExternalEntity](w, entities, "virtualmachine-"+vm)
 		return err == nil && ee.Labels["nephe.antrea.io/tag-New"] == "yes"

@@ -3,6 +3,7 @@ package acceptance_test
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,20 +15,17 @@ import (
 func inAzure(t *testing.T, o azuresim.Options, peered [][2]vnet, networks ...vnet) *world {
 	t.Helper()
 	t.Parallel()
-	e := azureEstate(networks...)
+	networks = slices.Clone(networks)
 	for _, p := range peered {
-		for k, n := range p {
-			for _, d := range e.Subscriptions[0].Resources {
-				if d["id"] == n.self() {
-					properties := d["properties"].(map[string]any)
-					others, _ := properties["virtualNetworkPeerings"].([]any)
-					properties["virtualNetworkPeerings"] = append(others, map[string]any{"name": p[1-k].name, "properties": map[string]any{
-						"remoteVirtualNetwork": map[string]any{"id": p[1-k].self()}, "allowVirtualNetworkAccess": true}})
+		for i, n := range networks {
+			for k := range p {
+				if n.name == p[k].name {
+					networks[i].peers = append(slices.Clone(networks[i].peers), p[1-k].name)
 				}
 			}
 		}
 	}
-	w := azureWorld(t, e, o, networks...)
+	w := azureWorld(t, azureEstate(networks...), o, networks...)
 	w.start()
 	w.azureShop()
 	return w
@@ -47,17 +45,6 @@ func manyInAzure(name, role string, n int) vnet {
 	out := vnet{name: name}
 	for i := range n {
 		out.vms = append(out.vms, azureVM{name: fmt.Sprint(name, i), role: role})
-	}
-	return out
-}
-
-// azureOurs returns the documents of our NSGs.
-func (w *world) azureOurs() []azuresim.Document {
-	var out []azuresim.Document
-	for _, d := range w.azure.Estate().Subscriptions[0].Resources {
-		if tags, _ := d["tags"].(map[string]any); d["type"] == "Microsoft.Network/networkSecurityGroups" && tags["isobar.dev-cluster"] != nil {
-			out = append(out, d)
-		}
 	}
 	return out
 }
@@ -112,7 +99,7 @@ spec:
 // that cannot be, or a name twice.
 func checkPriorities(t *testing.T, w *world) {
 	t.Helper()
-	for _, g := range w.azureOurs() {
+	for _, g := range w.azure.marked() {
 		seen := map[string]bool{}
 		list, _ := g["properties"].(map[string]any)["securityRules"].([]any)
 		for _, x := range list {
@@ -181,7 +168,7 @@ func TestP21_AzureQuotas(t *testing.T) {
 // thing of it was never touched.
 func TestP25_AzureOriginalsComeBack(t *testing.T) {
 	w := inAzure(t, atOnce, nil, vnet{name: "shop", vms: []azureVM{{name: "web", role: "web"}, {name: "app", role: "web", bare: true}}})
-	before := w.azure.interfaces()
+	before := w.attached()
 	w.policy("one", onRole("web", "ingress", allow("ingress", "", 443)))
 	w.policy("two", onRole("web", "ingress", allow("ingress", "", 80)))
 	w.settle()
@@ -191,16 +178,16 @@ func TestP25_AzureOriginalsComeBack(t *testing.T) {
 	`)
 	w.removeNamed(policies, "one")
 	w.settle()
-	if maps.Equal(w.azure.interfaces(), before) {
+	if maps.Equal(w.attached(), before) {
 		t.Error("with one policy left the interfaces are as before")
 	}
 	w.restart()
 	w.removeNamed(policies, "two")
 	w.settle()
-	if got := w.azure.interfaces(); !maps.Equal(got, before) {
+	if got := w.attached(); !maps.Equal(got, before) {
 		t.Errorf("in the end the interfaces have %v; want %v", got, before)
 	}
-	if got := w.azureOurs(); len(got) != 0 {
+	if got := w.azure.marked(); len(got) != 0 {
 		t.Errorf("NSGs of ours: %v; want none", got)
 	}
 }
@@ -210,7 +197,7 @@ func TestP26_AzureMultiNIC(t *testing.T) {
 	w := inAzure(t, atOnce, nil, vnet{name: "shop", vms: []azureVM{
 		{name: "db", role: "db", nics: 3}, {name: "web", role: "web", nics: 2}, {name: "other", role: "other"},
 	}})
-	before := w.azure.interfaces()
+	before := w.attached()
 	w.policy("db", webServesDB)
 	w.settle()
 	w.mustReach(`
@@ -222,7 +209,7 @@ func TestP26_AzureMultiNIC(t *testing.T) {
 	w.realized("db")
 	w.removeNamed(policies, "db")
 	w.settle()
-	if got := w.azure.interfaces(); !maps.Equal(got, before) {
+	if got := w.attached(); !maps.Equal(got, before) {
 		t.Errorf("in the end the interfaces have %v; want %v", got, before)
 	}
 }
@@ -231,7 +218,7 @@ func TestP26_AzureMultiNIC(t *testing.T) {
 // programmed all the same, and settles.
 func TestP27_AzureThrottledAndStale(t *testing.T) {
 	w := inAzure(t, azuresim.Options{Settle: 300 * time.Millisecond}, nil, featuresInAzure())
-	before := w.azure.interfaces()
+	before := w.attached()
 	const right = `
 		FROM \ TO      db:5432  db:22
 		web            .        X
@@ -269,7 +256,7 @@ func TestP27_AzureThrottledAndStale(t *testing.T) {
 	w.mustReach(right)
 	w.removeNamed(policies, "db")
 	w.settle()
-	if got := w.azure.interfaces(); !maps.Equal(got, before) {
+	if got := w.attached(); !maps.Equal(got, before) {
 		t.Errorf("in the end the interfaces have %v; want %v", got, before)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"isobar.dev/cloud/azure"
 	sim "isobar.dev/sim/aws"
 	azuresim "isobar.dev/sim/azure"
@@ -39,8 +41,10 @@ type vnet struct {
 	location     string // empty is westeurope
 	subscription string // empty is the sample's
 	vms          []azureVM
-	private      bool // without public addresses
-	number       int  // of its addresses; 0 is its place in the estate
+	private      bool     // without public addresses
+	ipv6         string   // a prefix of 64 bits; empty is none
+	peers        []string // the names of VNets of its subscription that it is peered with
+	number       int      // of its addresses; 0 is its place in the estate
 }
 
 // azureVM is a machine of a VNet, with an NSG of users that lets all in and out.
@@ -108,8 +112,17 @@ func (n vnet) addTo(s *azuresim.Subscription, number int) {
 	}
 	s.Groups = append(s.Groups, &azuresim.ResourceGroup{Name: cmp.Or(n.group, "rg-"+n.name), Location: location})
 	prefix := fmt.Sprintf("10.%d.0.0/16", number)
+	prefixes := []any{prefix}
+	if n.ipv6 != "" {
+		prefixes = append(prefixes, n.ipv6)
+	}
+	var peerings []any
+	for _, p := range n.peers {
+		peerings = append(peerings, azureFields{"name": p, "properties": azureFields{"remoteVirtualNetwork": azureFields{"id": vnet{name: p, subscription: n.subscription}.self()}, "allowVirtualNetworkAccess": true}})
+	}
 	add("Microsoft.Network/virtualNetworks", n.name, azureFields{
-		"addressSpace": azureFields{"addressPrefixes": []any{prefix}}, "subnets": []any{azureFields{"name": "main", "properties": azureFields{"addressPrefix": prefix}}},
+		"addressSpace": azureFields{"addressPrefixes": prefixes}, "subnets": []any{azureFields{"name": "main", "properties": azureFields{"addressPrefixes": prefixes}}},
+		"virtualNetworkPeerings": peerings,
 	}, nil)
 	rule := func(direction string) any {
 		return azureFields{"name": "all-" + direction, "properties": azureFields{"protocol": "*", "access": "Allow", "direction": direction, "priority": 4000,
@@ -117,6 +130,7 @@ func (n vnet) addTo(s *azuresim.Subscription, number int) {
 	}
 	wide := add("Microsoft.Network/networkSecurityGroups", "wide", azureFields{"securityRules": []any{rule("Inbound"), rule("Outbound")}}, nil)
 	next := netip.MustParsePrefix(prefix).Addr().Next().Next().Next().Next()
+	count := 0
 	for k, m := range n.vms {
 		var nics []any
 		for i := range max(m.nics, 1) {
@@ -125,7 +139,19 @@ func (n vnet) addTo(s *azuresim.Subscription, number int) {
 			if i == 0 && !n.private {
 				config["publicIPAddress"] = azureFields{"id": add("Microsoft.Network/publicIPAddresses", "ip-"+m.name, azureFields{"ipAddress": netip.AddrFrom4([4]byte{198, 18, byte(number + (10+k)/256), byte(10 + k)}).String()}, nil)}
 			}
-			properties := azureFields{"ipConfigurations": []any{azureFields{"name": "ip", "properties": config}}}
+			configs := []any{azureFields{"name": "ip", "properties": config}}
+			if n.ipv6 != "" {
+				a := netip.MustParsePrefix(n.ipv6).Addr().As16()
+				a[15] = byte(10 + count)
+				six := azureFields{"privateIPAddress": netip.AddrFrom16(a).String(), "privateIPAddressVersion": "IPv6", "privateIPAllocationMethod": "Static", "subnet": config["subnet"]}
+				if i == 0 && !n.private {
+					six["publicIPAddress"] = azureFields{"id": add("Microsoft.Network/publicIPAddresses", "ip6-"+m.name, azureFields{
+						"ipAddress": fmt.Sprintf("2001:db8:18:%x::%x", number, 10+k), "publicIPAddressVersion": "IPv6"}, nil)}
+				}
+				configs = append(configs, azureFields{"name": "ip6", "properties": six})
+			}
+			count++
+			properties := azureFields{"ipConfigurations": configs}
 			if !m.bare {
 				properties["networkSecurityGroup"] = azureFields{"id": wide}
 			}
@@ -175,9 +201,18 @@ func newAzureWorld(t *testing.T, networks ...vnet) *world {
 func azureWorld(t *testing.T, e azuresim.Estate, o azuresim.Options, networks ...vnet) *world {
 	t.Helper()
 	h := enter(t)
-	w := &world{t: t, env: h.env, cluster: h.cluster, names: map[string]string{}}
-	w.connect(h.env.Config(), h.env.Namespace(t))
+	w := azureWorldOn(t, h.env.Config(), h.env.Namespace(t), h.cluster, e, o, networks...)
+	w.env = h.env
+	return w
+}
+
+// azureWorldOn is worldOn with a cloud of Azure.
+func azureWorldOn(t *testing.T, config *rest.Config, ns, cluster string, e azuresim.Estate, o azuresim.Options, networks ...vnet) *world {
+	t.Helper()
+	w := &world{t: t, cluster: cluster, names: map[string]string{}, networks: map[string]string{}}
+	w.connect(config, ns)
 	for _, n := range networks {
+		w.networks[n.name] = n.self()
 		for _, m := range n.vms {
 			w.names[m.name] = n.vm(m.name)
 			for i := 1; i < m.nics; i++ {
@@ -200,8 +235,14 @@ func azureWorld(t *testing.T, e azuresim.Estate, o azuresim.Options, networks ..
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	w.azure = &azureCloud{c, server.URL, base64.StdEncoding.EncodeToString(ca)}
+	w.cloud = w.azure
 	return w
 }
+
+func (c *azureCloud) provider() string           { return "azure" }
+func (c *azureCloud) regions() (one, two string) { return location1, location2 }
+func (c *azureCloud) object(id string) string    { return object(id) }
+func (c *azureCloud) state() any                 { return c.Estate() }
 
 func (c *azureCloud) verdicts(flows []sim.Flow) []sim.Result {
 	var ask []azuresim.Flow
@@ -224,6 +265,24 @@ func (c *azureCloud) written() []string {
 	return out
 }
 
+func (c *azureCloud) calls() map[string]int {
+	out := map[string]int{}
+	for _, x := range c.Calls().Counts {
+		out[x.Operation] += x.Calls
+	}
+	return out
+}
+
+func (c *azureCloud) slow() error {
+	_, err := c.AddFault(azuresim.Fault{Kind: azuresim.FaultSlow, Latency: azuresim.Duration(50 * time.Millisecond)})
+	return err
+}
+
+func (c *azureCloud) refuse(call string, count int) error {
+	_, err := c.AddFault(azuresim.Fault{Kind: azuresim.FaultError, Operation: call, Count: count})
+	return err
+}
+
 // fault sets a fault, which lasts until the faults are cleared.
 func (c *azureCloud) fault(w *world, f azuresim.Fault) {
 	w.t.Helper()
@@ -233,29 +292,33 @@ func (c *azureCloud) fault(w *world, f azuresim.Fault) {
 }
 
 // change alters what is in the cloud, as others do who have it.
-func (c *azureCloud) change(w *world, f func(id string, d azuresim.Document)) {
-	w.t.Helper()
+func (c *azureCloud) change(f func(id string, d azuresim.Document)) error {
 	e := c.Estate()
 	for _, s := range e.Subscriptions {
 		for _, d := range s.Resources {
 			f(d["id"].(string), d)
 		}
 	}
-	if err := c.Restore(e); err != nil {
-		w.t.Fatal(err)
-	}
+	return c.Restore(e)
 }
 
-// interfaces returns what is attached to every interface, with its tags: what has to be
-// as before in the end.
-func (c *azureCloud) interfaces() map[string]string {
-	out := map[string]string{}
+// of returns the documents of a type of resources.
+func (c *azureCloud) of(kind string) []azuresim.Document {
+	var out []azuresim.Document
 	for _, s := range c.Estate().Subscriptions {
 		for _, d := range s.Resources {
-			if d["type"] == "Microsoft.Network/networkInterfaces" {
-				out[d["id"].(string)] = fmt.Sprint(d["properties"].(map[string]any)["networkSecurityGroup"], d["tags"])
+			if d["type"] == "Microsoft.Network/"+kind {
+				out = append(out, d)
 			}
 		}
+	}
+	return out
+}
+
+func (c *azureCloud) attached() map[string]string {
+	out := map[string]string{}
+	for _, d := range c.of("networkInterfaces") {
+		out[d["id"].(string)] = fmt.Sprint(d["properties"].(map[string]any)["networkSecurityGroup"], d["tags"])
 	}
 	return out
 }
@@ -263,15 +326,67 @@ func (c *azureCloud) interfaces() map[string]string {
 // groups returns the IDs of all NSGs.
 func (c *azureCloud) groups() []string {
 	var out []string
-	for _, s := range c.Estate().Subscriptions {
-		for _, d := range s.Resources {
-			if d["type"] == "Microsoft.Network/networkSecurityGroups" {
-				out = append(out, strings.ToLower(d["id"].(string)))
-			}
-		}
+	for _, d := range c.of("networkSecurityGroups") {
+		out = append(out, strings.ToLower(d["id"].(string)))
 	}
 	slices.Sort(out)
 	return out
+}
+
+// marked returns our NSGs.
+func (c *azureCloud) marked() []azuresim.Document {
+	return slices.DeleteFunc(c.of("networkSecurityGroups"), func(d azuresim.Document) bool {
+		tags, _ := d["tags"].(map[string]any)
+		return tags["isobar.dev-cluster"] == nil
+	})
+}
+
+func (c *azureCloud) ours() []string {
+	var out []string
+	for _, d := range c.marked() {
+		out = append(out, d["name"].(string))
+	}
+	return out
+}
+
+func (c *azureCloud) ports() []string {
+	var out []string
+	for _, d := range c.marked() {
+		list, _ := d["properties"].(map[string]any)["securityRules"].([]any)
+		for _, x := range list {
+			p := x.(map[string]any)["properties"].(map[string]any)
+			if one, ok := p["destinationPortRange"].(string); ok {
+				out = append(out, one)
+			}
+			more, _ := p["destinationPortRanges"].([]any)
+			for _, one := range more {
+				out = append(out, fmt.Sprint(one))
+			}
+		}
+	}
+	return out
+}
+
+func (c *azureCloud) edit(vm string, f func(*labels)) error {
+	return c.change(func(id string, d azuresim.Document) {
+		if !strings.EqualFold(id, vm) {
+			return
+		}
+		l := labels{tags: map[string]string{}}
+		old, _ := d["tags"].(map[string]any)
+		for k, v := range old {
+			l.tags[k] = fmt.Sprint(v)
+		}
+		f(&l)
+		tags := map[string]any{}
+		for k, v := range l.tags {
+			tags[k] = v
+		}
+		d["tags"] = tags
+		if l.state != "" {
+			d["properties"].(map[string]any)["instanceView"] = map[string]any{"statuses": []any{map[string]any{"code": "PowerState/" + l.state}}}
+		}
+	})
 }
 
 // azureSecret is the document that opens a subscription of the sample's tenant.

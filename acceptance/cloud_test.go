@@ -1,6 +1,7 @@
 package acceptance_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -139,22 +140,24 @@ func (w *world) flow(from, to string) sim.Flow {
 	return f
 }
 
-// id is the simulator's name of a VM, or the address that is given.
-func (w *world) id(name string) string {
-	if id := w.names[name]; id != "" {
-		return id
+// id is the cloud's name of a VM or network, or the address that is given.
+func (w *world) id(name string) string { return cmp.Or(w.names[name], w.networks[name], name) }
+
+// object is what the objects of a VM or network are called.
+func (w *world) object(name string) string { return w.cloud.object(w.id(name)) }
+
+// objectsOf is what the objects of VMs are called, sorted.
+func (w *world) objectsOf(vms ...string) []string {
+	var out []string
+	for _, m := range vms {
+		out = append(out, w.object(m))
 	}
-	return name
+	slices.Sort(out)
+	return out
 }
 
 // calls returns how often each action was called since the start or the last ResetCalls.
-func (w *world) calls() map[string]int {
-	out := map[string]int{}
-	for _, c := range w.sim.Calls().Counts {
-		out[c.Action] += c.Calls
-	}
-	return out
-}
+func (w *world) calls() map[string]int { return w.cloud.calls() }
 
 // mustNotWrite fails the test when a call that changes the cloud was made since the last
 // ResetCalls.
@@ -166,36 +169,10 @@ func (w *world) mustNotWrite() {
 }
 
 // verdicts asks who reaches whom.
-func (w *world) verdicts(flows []sim.Flow) []sim.Result {
-	if w.azure != nil {
-		return w.azure.verdicts(flows)
-	}
-	var out []sim.Result
-	for _, v := range w.sim.ReachAll(flows) {
-		out = append(out, v.Result)
-	}
-	return out
-}
+func (w *world) verdicts(flows []sim.Flow) []sim.Result { return w.cloud.verdicts(flows) }
 
 // written tells of the calls that changed the cloud, or tried to, since the last ResetCalls.
-func (w *world) written() []string {
-	if w.azure != nil {
-		return w.azure.written()
-	}
-	var out []string
-	for _, c := range w.sim.Calls().Writes {
-		out = append(out, fmt.Sprintf("%s %v", c.Action, c.Params))
-	}
-	return out
-}
-
-// state is all that there is in the cloud.
-func (w *world) state() any {
-	if w.azure != nil {
-		return w.azure.Estate()
-	}
-	return w.sim.Estate()
-}
+func (w *world) written() []string { return w.cloud.written() }
 
 // fault sets a fault of the cloud.
 func (w *world) fault(f sim.Fault) {
@@ -205,32 +182,23 @@ func (w *world) fault(f sim.Fault) {
 	}
 }
 
-// attached returns the groups of every interface, those of users by ID and ours by name,
-// with the interface's tags: what has to be as before in the end.
-func (w *world) attached() map[string]string {
-	out := map[string]string{}
-	for _, a := range w.sim.Estate().Accounts {
-		for _, r := range a.Regions {
-			for _, i := range r.Instances {
-				for _, n := range i.Interfaces {
-					out[n.ID] = fmt.Sprint(slices.Sorted(slices.Values(n.Groups)), n.Tags)
-				}
-			}
-		}
+// attached returns the groups of every interface, with its tags: what has to be as before in
+// the end.
+func (w *world) attached() map[string]string { return w.cloud.attached() }
+
+// ours returns the names of groups that somebody with our mark has made.
+func (w *world) ours() []string { return w.cloud.ours() }
+
+// edit changes a VM in the cloud, as others do who have it.
+func (w *world) edit(name string, f func(*labels)) {
+	w.t.Helper()
+	if err := w.cloud.edit(w.id(name), f); err != nil {
+		w.t.Fatal(err)
 	}
-	return out
 }
 
-// securityGroups returns every group of the cloud.
-func (w *world) securityGroups() []*sim.Group {
-	var out []*sim.Group
-	for _, a := range w.sim.Estate().Accounts {
-		for _, r := range a.Regions {
-			out = append(out, r.Groups...)
-		}
-	}
-	return out
-}
+// securityGroups returns every group of AWS.
+func (w *world) securityGroups() []*sim.Group { return awsCloud{w.sim}.groups() }
 
 // settle waits until the cloud has settled: everything that the API server has is in what
 // was compiled, every target is as it should be, and neither did the state change nor
@@ -253,7 +221,7 @@ func (s *stillness) look(w *world) error {
 	if w.run == nil {
 		return fmt.Errorf("no controller runs")
 	}
-	state, err := json.Marshal(w.state())
+	state, err := json.Marshal(w.cloud.state())
 	if err != nil {
 		return err
 	}

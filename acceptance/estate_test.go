@@ -22,6 +22,7 @@ type network struct {
 	groups  []*sim.Group // of users
 	vms     []vm
 	private bool // no VM has a public address
+	peered  bool // with all others of the estate that are
 	number  int  // of an estate that is shared out between clouds
 }
 
@@ -63,6 +64,13 @@ func estate(networks ...network) sim.Estate {
 	var e sim.Estate
 	for _, id := range slices.Sorted(maps.Keys(accounts)) {
 		e.Accounts = append(e.Accounts, accounts[id])
+	}
+	for i, a := range networks {
+		for k, b := range networks[:i] {
+			if a.peered && b.peered {
+				e = peer(e, fmt.Sprintf("pcx-%d%02d", k+1, i), b, a)
+			}
+		}
 	}
 	return e
 }
@@ -147,6 +155,19 @@ func namesOf(e sim.Estate) map[string]string {
 						out[fmt.Sprintf("%s#%d", name, k)] = n.ID
 					}
 				}
+			}
+		}
+	}
+	return out
+}
+
+// networksOf returns the VPCs, by their IDs.
+func networksOf(e sim.Estate) map[string]string {
+	out := map[string]string{}
+	for _, a := range e.Accounts {
+		for _, r := range a.Regions {
+			for _, v := range r.VPCs {
+				out[v.ID] = v.ID
 			}
 		}
 	}

@@ -47,9 +47,12 @@ type world struct {
 	ns      string            // that which objects are in when they do not say
 	names   map[string]string // what matrices call VMs, with their IDs
 
-	sim   *sim.Cloud
+	networks map[string]string // what tests call networks, with their IDs
+
+	cloud cloud       // sim or azure
+	sim   *sim.Cloud  // nil in worlds of Azure
 	url   string      // of sim
-	azure *azureCloud // in place of sim; nil in worlds of AWS
+	azure *azureCloud // nil in worlds of AWS
 
 	o     controller.Options // of the next start; Namespaces begins with ns
 	aws   aws.Options        // likewise
@@ -110,7 +113,7 @@ func newSerialWorld(t testing.TB, e sim.Estate, o ...sim.Options) *world {
 // worldOn makes a world in a namespace of any API server, which has the CRDs.
 func worldOn(t testing.TB, config *rest.Config, ns, cluster string, e sim.Estate, o ...sim.Options) *world {
 	t.Helper()
-	w := &world{t: t, cluster: cluster, names: namesOf(e)}
+	w := &world{t: t, cluster: cluster, names: namesOf(e), networks: networksOf(e)}
 	w.connect(config, ns)
 	w.serveCloud(e, o...)
 	return w
@@ -145,7 +148,7 @@ func (w *world) serveCloud(e sim.Estate, o ...sim.Options) {
 	})
 	server := httptest.NewServer(c.Handler())
 	w.t.Cleanup(server.Close)
-	w.sim, w.url = c, server.URL
+	w.cloud, w.sim, w.url = awsCloud{c}, c, server.URL
 }
 
 // namespace makes another namespace, which the controller is to see from its next start on.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ import (
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	sim "isobar.dev/sim/aws"
+	azuresim "isobar.dev/sim/azure"
 )
 
 // The resources that tests name.
@@ -39,11 +41,20 @@ var (
 	secrets         = corev1.SchemeGroupVersion.WithResource("secrets")
 )
 
-// objects reads YAML documents, in which $NS is the world's namespace.
+// namesOfObjects stand for what the objects of a VM or network are called.
+var namesOfObjects = regexp.MustCompile(`\$\{[^}]+\}`)
+
+// named returns a text with what objects are called: of web, where ${web} is.
+func (w *world) named(text string) string {
+	return namesOfObjects.ReplaceAllStringFunc(text, func(s string) string { return w.object(s[2 : len(s)-1]) })
+}
+
+// objects reads YAML documents, in which $NS is the world's namespace and ${web} what the
+// objects of web are called.
 func (w *world) objects(text string) []*unstructured.Unstructured {
 	w.t.Helper()
 	// Go's tests are indented with tabs, which YAML has not.
-	text = strings.ReplaceAll(strings.ReplaceAll(text, "$NS", w.ns), "\t", "  ")
+	text = strings.ReplaceAll(strings.ReplaceAll(w.named(text), "$NS", w.ns), "\t", "  ")
 	d := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
 	var out []*unstructured.Unstructured
 	for {
@@ -193,11 +204,15 @@ func (w *world) list(r schema.GroupVersionResource) []string {
 	return out
 }
 
-// account writes the Secret and the CloudProviderAccount of the sample's account, named
-// "aws", with the regions that the estate has.
+// account writes the Secret and the CloudProviderAccount of the sample's account or
+// subscription, named for the provider, with the regions that the estate has.
 func (w *world) account() {
 	w.t.Helper()
-	w.accountOf("aws", sim.SampleAccount)
+	if w.azure != nil {
+		w.azureAccount(w.cloud.provider(), azuresim.SampleSubscription)
+		return
+	}
+	w.accountOf(w.cloud.provider(), sim.SampleAccount)
 }
 
 // accountOf writes a Secret and a CloudProviderAccount of that name, of an account of the estate.
@@ -237,8 +252,8 @@ spec:
 `, name, key.ID, key.Secret, strings.Join(regions, ", "), w.url))
 }
 
-// importAll writes a CloudEntitySelector, named "all", of every VM of the account "aws".
-func (w *world) importAll() { w.t.Helper(); w.importOf("all", "aws", "- vpcMatch: {}") }
+// importAll writes a CloudEntitySelector, named "all", of every VM of account's.
+func (w *world) importAll() { w.t.Helper(); w.importOf("all", w.cloud.provider(), "- vpcMatch: {}") }
 
 // importOf writes a CloudEntitySelector with the entries, a YAML list.
 func (w *world) importOf(name, account, entries string) {

@@ -6,11 +6,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+func TestP01_IngressByEveryLabel(t *testing.T)      { ingressByEveryLabel(t, onAWS) }
+func TestP01_AzureIngressByEveryLabel(t *testing.T) { ingressByEveryLabel(t, onAzure) }
+
 // VMs may be logged in to from anywhere, and those that are picked serve all VMs, whatever
 // label picks them.
-func TestP01_IngressByEveryLabel(t *testing.T) {
-	one := network{id: "vpc-one", vms: []vm{{name: "one"}, {name: "two"}}}
-	two := network{id: "vpc-two", vms: []vm{{name: "three"}}}
+func ingressByEveryLabel(t *testing.T, on provider) {
+	one := network{id: "vpc-one", peered: true, vms: []vm{{name: "one"}, {name: "two"}}}
+	two := network{id: "vpc-two", peered: true, vms: []vm{{name: "three"}}}
 	const lastServes = `
 		FROM \ TO      one:22  one:8080  two:22  two:8080  three:22  three:8080
 		one            .       .         .       X         .         .
@@ -26,12 +29,12 @@ func TestP01_IngressByEveryLabel(t *testing.T) {
 	`
 	for _, tt := range []struct{ name, label, matrix string }{
 		{"kind", "nephe.antrea.io/kind: virtualmachine", allServe},
-		{"owner", "nephe.antrea.io/owner-vm: i-three", lastServes},
-		{"vpc", "nephe.antrea.io/owner-vm-vpc: vpc-two", lastServes},
+		{"owner", "nephe.antrea.io/owner-vm: ${three}", lastServes},
+		{"vpc", "nephe.antrea.io/owner-vm-vpc: ${vpc-two}", lastServes},
 		{"tag", "nephe.antrea.io/tag-Name: three", lastServes},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t, peer(estate(one, two), "pcx-1", one, two))
+			w := on.world(t, one, two)
 			w.start()
 			w.account()
 			w.importAll()
@@ -47,9 +50,9 @@ ingress:
 			w.settle()
 			w.mustReach(tt.matrix)
 			w.realized("setup", "serve")
-			want := map[string]string{"i-one": "SUCCESS setup", "i-two": "SUCCESS setup", "i-three": "SUCCESS serve setup"}
+			want := map[string]string{w.object("one"): "SUCCESS setup", w.object("two"): "SUCCESS setup", w.object("three"): "SUCCESS serve setup"}
 			if tt.matrix == allServe {
-				want["i-one"], want["i-two"] = want["i-three"], want["i-three"]
+				want[w.object("one")], want[w.object("two")] = "SUCCESS serve setup", "SUCCESS serve setup"
 			}
 			if diff := cmp.Diff(want, w.policiesOn()); diff != "" {
 				t.Errorf("the policies of each VM (-want +got):\n%s", diff)

@@ -2,8 +2,11 @@ package acceptance_test
 
 import "testing"
 
+func TestP02_Groups(t *testing.T)      { groupsAreFollowed(t, onAWS) }
+func TestP02_AzureGroups(t *testing.T) { groupsAreFollowed(t, onAzure) }
+
 // Groups, as what a policy applies to and what its rules do, are followed when they change.
-func TestP02_Groups(t *testing.T) {
+func groupsAreFollowed(t *testing.T, on provider) {
 	group := func(selector string) string {
 		return "apiVersion: crd.antrea.io/v1beta1\nkind: Group\nmetadata: {name: servers}\nspec: " + selector
 	}
@@ -12,7 +15,7 @@ func TestP02_Groups(t *testing.T) {
 		{"rule", "ingress: [{action: Allow, appliedTo: [{group: servers}], from: [" + byRole("app") + "], ports: [{protocol: TCP, port: 8080}]}]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t, estate(wide(network{id: "vpc-1", vms: []vm{{name: "one", role: "app"}, {name: "two", role: "app"}, {name: "three", role: "db"}}})))
+			w := on.world(t, wide(network{id: "vpc-1", vms: []vm{{name: "one", role: "app"}, {name: "two", role: "app"}, {name: "three", role: "db"}}}))
 			w.start()
 			w.account()
 			w.importAll()

@@ -99,16 +99,19 @@ func ready(w *world) {
 	w.policy("db", onRole("db", "ingress", allow("ingress", byRole("web"), 5432)))
 	w.settle()
 	w.realized("db")
-	w.sim.ResetCalls()
+	w.cloud.ResetCalls()
 }
+
+func TestP09_WatchesEnd(t *testing.T)      { watchesEnd(t, onAWS) }
+func TestP09_AzureWatchesEnd(t *testing.T) { watchesEnd(t, onAzure) }
 
 // Watches that end, for whatever reason, and whatever they have missed, cause no write: what
 // is enforced depends on what is there, not on how it was told.
-func TestP09_WatchesEnd(t *testing.T) {
+func watchesEnd(t *testing.T, on provider) {
 	h := enter(t)
 	f, config := newFront(t, h.env.Config())
 	t.Parallel()
-	w := worldOn(t, config, h.env.Namespace(t), h.cluster, estate(wide(network{id: "vpc-1", vms: []vm{{name: "web", role: "web"}, {name: "db", role: "db"}}})))
+	w := on(t, config, h.env.Namespace(t), h.cluster, wide(network{id: "vpc-1", vms: []vm{{name: "web", role: "web"}, {name: "db", role: "db"}}}))
 	ready(w)
 	for range 3 {
 		f.cut(w)
@@ -135,8 +138,11 @@ func TestP09_WatchesEnd(t *testing.T) {
 	`)
 }
 
+func TestP09_APIServerRestarts(t *testing.T)      { apiServerRestarts(t, onAWS) }
+func TestP09_AzureAPIServerRestarts(t *testing.T) { apiServerRestarts(t, onAzure) }
+
 // An API server that is started anew has the controller read everything, and write nothing.
-func TestP09_APIServerRestarts(t *testing.T) {
+func apiServerRestarts(t *testing.T, on provider) {
 	planetest.Start(t) // builds the binary, and skips with -short
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "isobar-") // not t.TempDir: a socket's path must be short
@@ -170,7 +176,7 @@ func TestP09_APIServerRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	const ns = "restart"
-	w := worldOn(t, config, ns, "restarting", estate(wide(network{id: "vpc-1", vms: []vm{{name: "web", role: "web"}, {name: "db", role: "db"}}})))
+	w := on(t, config, ns, "restarting", wide(network{id: "vpc-1", vms: []vm{{name: "web", role: "web"}, {name: "db", role: "db"}}}))
 	w.eventually("namespace", func() error {
 		_, err := w.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
@@ -186,7 +192,7 @@ func TestP09_APIServerRestarts(t *testing.T) {
 	`)
 	p = start()
 	w.eventually("it answers", func() error {
-		_, err := read[corev1.Secret](w, secrets, "aws")
+		_, err := read[corev1.Secret](w, secrets, w.cloud.provider())
 		return err
 	})
 	w.settle()

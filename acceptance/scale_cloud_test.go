@@ -125,21 +125,17 @@ func (s *scale) serveAll(provider string, networks []network) {
 		s.clouds = append(s.clouds, c)
 	}
 	if len(inAzure) > 0 {
-		c := s.serve("azure", azureEstate(vnets(inAzure)...).Save)
+		c := s.serve("azure", azureEstate(inTwoRegions(inAzure)...).Save)
 		s.world.azure = &azureCloud{nil, c.url, c.ca}
 		s.clouds = append(s.clouds, c)
 	}
 }
 
-// vnets are networks as Azure has them, in two regions.
-func vnets(networks []network) []vnet {
-	var out []vnet
-	for i, n := range networks {
-		v := vnet{name: n.id, location: []string{location1, location2}[i%2], private: true, number: n.number}
-		for _, m := range n.vms {
-			v.vms = append(v.vms, azureVM{name: m.name, tags: m.tags})
-		}
-		out = append(out, v)
+// inTwoRegions are networks as Azure has them.
+func inTwoRegions(networks []network) []vnet {
+	out := vnets(networks)
+	for i := range out {
+		out[i].location = []string{location1, location2}[i%2]
 	}
 	return out
 }
