@@ -124,14 +124,19 @@ func (w *world) event(from watch.Interface) string {
 	}
 }
 
+func TestA17_RuntimeAPI(t *testing.T)      { runtimeAPI(t, onAWS, "AWS") }
+func TestA17_AzureRuntimeAPI(t *testing.T) { runtimeAPI(t, onAzure, "Azure") }
+
 // The runtime API reads, watches, selects and prints as Nephe's does.
-func TestA17_RuntimeAPI(t *testing.T) {
-	w := newWorld(t, estate(
+func runtimeAPI(t *testing.T, on provider, provider string) {
+	w := on.world(t,
 		network{id: "vpc-1", vms: []vm{{name: "web", role: "web"}, {name: "db", role: "db", state: "stopped"}}},
 		network{id: "vpc-2", region: region2, vms: []vm{{name: "cache"}}},
-		network{id: "vpc-3", name: "empty"}))
+		network{id: "vpc-3", name: "empty"})
+	w.o.ShowSecurityGroups = true
 	w.start()
 	w.account()
+	region1, region2 := w.cloud.regions()
 	vms := w.runtimeOf(runtimev1alpha1.ResourceVirtualMachine)
 	w.eventually("served", func() error { _, err := vms.List(t.Context(), metav1.ListOptions{}); return err })
 	from, err := vms.Watch(t.Context(), metav1.ListOptions{})
@@ -145,7 +150,7 @@ func TestA17_RuntimeAPI(t *testing.T) {
 	w.importAll()
 	got := []string{w.event(from), w.event(from), w.event(from)}
 	slices.Sort(got)
-	if diff := cmp.Diff([]string{"ADDED i-cache running", "ADDED i-db stopped", "ADDED i-web running"}, got); diff != "" {
+	if diff := cmp.Diff(w.named("ADDED ${cache} running, ADDED ${db} stopped, ADDED ${web} running"), strings.Join(got, ", ")); diff != "" {
 		t.Errorf("the import (-want +got):\n%s", diff)
 	}
 	w.policy("db", `
@@ -154,61 +159,91 @@ ingress: [{action: Allow, ports: [{protocol: TCP, port: 5432}]}]`)
 	w.settle()
 	w.realized("db")
 
+	id := func(name string) string { return strings.ToLower(w.id(name)) }
 	for _, tt := range []struct{ resource, fields, labels, want string }{
-		{"virtualmachine", "", "", "i-cache i-db i-web"},
-		{"virtualmachine", "metadata.name=i-db", "", "i-db"},
+		{"virtualmachine", "", "", "${cache} ${db} ${web}"},
+		{"virtualmachine", "metadata.name=${db}", "", "${db}"},
 		{"virtualmachine", "metadata.namespace=elsewhere", "", ""},
-		{"virtualmachine", "status.cloudId=i-web", "", "i-web"},
-		{"virtualmachine", "status.cloudVpcId=vpc-1,metadata.name!=i-db", "", "i-web"},
-		{"virtualmachine", "status.region=" + region2, "", "i-cache"},
-		{"virtualmachine", "", "nephe.antrea.io/cpa-name=aws,nephe.antrea.io/cpa-namespace=" + w.ns, "i-cache i-db i-web"},
-		{"virtualmachine", "", "nephe.antrea.io/vpc-name in (vpc-2,vpc-3)", "i-cache"},
+		{"virtualmachine", "status.cloudId=" + id("web"), "", "${web}"},
+		{"virtualmachine", "status.cloudVpcId=" + id("vpc-1") + ",metadata.name!=${db}", "", "${web}"},
+		{"virtualmachine", "status.region=" + region2, "", "${cache}"},
+		{"virtualmachine", "", "nephe.antrea.io/cpa-name=" + w.cloud.provider() + ",nephe.antrea.io/cpa-namespace=" + w.ns, "${cache} ${db} ${web}"},
+		{"virtualmachine", "", "nephe.antrea.io/vpc-name in (${vpc-2},${vpc-3})", "${cache}"},
 		{"virtualmachine", "", "nephe.antrea.io/ces-name!=all", ""},
-		{"vpc", "", "", "vpc-1 vpc-2 vpc-3"},
-		{"vpc", "status.region=" + region1, "", "vpc-1 vpc-3"},
-		{"vpc", "status.cloudId=vpc-2", "nephe.antrea.io/cpa-name=aws", "vpc-2"},
-		{"virtualmachinepolicy", "", "", "i-db"},
-		{"virtualmachinepolicy", "metadata.name=i-db", "nephe.antrea.io/vpc-name=vpc-1", "i-db"},
-		{"virtualmachinepolicy", "metadata.name=i-web", "", ""},
+		{"vpc", "", "", "${vpc-1} ${vpc-2} ${vpc-3}"},
+		{"vpc", "metadata.name=${vpc-3}", "", "${vpc-3}"},
+		{"vpc", "status.region=" + region1, "", "${vpc-1} ${vpc-3}"},
+		{"vpc", "status.cloudId=" + id("vpc-2"), "nephe.antrea.io/cpa-name=" + w.cloud.provider(), "${vpc-2}"},
+		{"sg", "status.cloudId=" + id("vpc-2"), "", ""},
+		{"sg", "", "nephe.antrea.io/cpa-name=elsewhere", ""},
+		{"virtualmachinepolicy", "", "", "${db}"},
+		{"virtualmachinepolicy", "metadata.name=${db}", "nephe.antrea.io/vpc-name=${vpc-1}", "${db}"},
+		{"virtualmachinepolicy", "metadata.name=${web}", "", ""},
 	} {
-		if got := strings.Join(w.shown(tt.resource, metav1.ListOptions{FieldSelector: tt.fields, LabelSelector: tt.labels}), " "); got != tt.want {
-			t.Errorf("%s with fields %q and labels %q: %q, want %q", tt.resource, tt.fields, tt.labels, got, tt.want)
+		if got := strings.Join(w.shown(tt.resource, metav1.ListOptions{FieldSelector: w.named(tt.fields), LabelSelector: w.named(tt.labels)}), " "); got != w.named(tt.want) {
+			t.Errorf("%s with fields %q and labels %q: %q, want %q", tt.resource, tt.fields, tt.labels, got, w.named(tt.want))
 		}
 	}
 	if _, err := vms.List(t.Context(), metav1.ListOptions{FieldSelector: "status.state=running"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("a field that cannot be selected by: %v", err)
 	}
 	for path, want := range map[string]string{
-		"virtualmachine/i-db":       "NAME|CLOUD-PROVIDER|REGION|VIRTUAL-PRIVATE-CLOUD|STATE|AGENTED\ni-db|AWS|us-east-1|vpc-1|stopped|false",
-		"vpc":                       "NAME|CLOUD PROVIDER|REGION|MANAGED\nvpc-1|AWS|us-east-1|true\nvpc-2|AWS|eu-west-1|true\nvpc-3|AWS|us-east-1|false",
-		"virtualmachinepolicy":      "VM Name|Realization|Count\ni-db|SUCCESS|1",
-		"virtualmachinepolicy/i-db": "VM Name|Realization|Count\ni-db|SUCCESS|1",
+		"virtualmachine/${db}":       "NAME|CLOUD-PROVIDER|REGION|VIRTUAL-PRIVATE-CLOUD|STATE|AGENTED\n${db}|$PROVIDER|$1|${vpc-1}|stopped|false",
+		"vpc":                        "NAME|CLOUD PROVIDER|REGION|MANAGED\n${vpc-1}|$PROVIDER|$1|true\n${vpc-2}|$PROVIDER|$2|true\n${vpc-3}|$PROVIDER|$1|false",
+		"virtualmachinepolicy":       "VM Name|Realization|Count\n${db}|SUCCESS|1",
+		"virtualmachinepolicy/${db}": "VM Name|Realization|Count\n${db}|SUCCESS|1",
 	} {
-		if diff := cmp.Diff(want, w.printed(path)); diff != "" {
+		want = strings.NewReplacer("$PROVIDER", provider, "$1", region1, "$2", region2).Replace(w.named(want))
+		if diff := cmp.Diff(want, w.printed(w.named(path))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
 	}
+	sgs := w.runtimeOf(runtimev1alpha1.ResourceSecurityGroup)
+	for _, name := range w.shown(runtimev1alpha1.ResourceSecurityGroup, metav1.ListOptions{LabelSelector: w.named("nephe.antrea.io/vpc-name=${vpc-1}")}) {
+		o, err := sgs.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cloudID, _, _ := unstructured.NestedString(o.Object, "status", "cloudId")
+		if got := w.shown(runtimev1alpha1.ResourceSecurityGroup, metav1.ListOptions{FieldSelector: "status.cloudId=" + cloudID}); !slices.Equal(got, []string{name}) || cloudID == "" {
+			t.Errorf("security groups of ID %q: %v, want %s", cloudID, got, name)
+		}
+	}
 	vmp := w.runtimeOf(runtimev1alpha1.ResourceVirtualMachinePolicy)
-	o, err := vmp.Get(t.Context(), "i-db", metav1.GetOptions{})
+	o, err := vmp.Get(t.Context(), w.object("db"), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"realization": "SUCCESS", "networkPolicyStatus": map[string]any{"db": map[string]any{"Realization": "SUCCESS", "Reason": "us-east-1/vpc-1=Applied"}}}
+	want := map[string]any{"realization": "SUCCESS", "networkPolicyStatus": map[string]any{"db": map[string]any{"Realization": "SUCCESS", "Reason": region1 + "/" + id("vpc-1") + "=Applied"}}}
 	if diff := cmp.Diff(want, o.Object["status"]); diff != "" {
-		t.Errorf("the policies of i-db (-want +got):\n%s", diff)
+		t.Errorf("the policies of db (-want +got):\n%s", diff)
 	}
-	if _, err := vmp.Get(t.Context(), "i-web", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := vmp.Get(t.Context(), w.object("web"), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a VM without policies: %v, want that there is none", err)
 	}
 
+	// What changes and what goes is watched.
+	comes := func(want string) {
+		t.Helper()
+		for got := w.event(from); got != want; got = w.event(from) {
+			if !strings.HasPrefix(got, "MODIFIED ") { // its groups are, too
+				t.Fatalf("an event %q; want %q", got, want)
+			}
+		}
+	}
+	w.edit("db", func(l *labels) { l.state = "running" })
+	comes(w.named("MODIFIED ${db} running"))
+	w.importOf("all", w.cloud.provider(), "- vmMatch: [{matchName: web}, {matchName: db}]")
+	comes(w.named("DELETED ${cache} running"))
+
 	// An object stays the same over a restart; the watch ends and another goes on.
-	before, err := vms.Get(t.Context(), "i-web", metav1.GetOptions{})
+	before, err := vms.Get(t.Context(), w.object("web"), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.restart()
 	w.shown(runtimev1alpha1.ResourceVirtualMachine, metav1.ListOptions{})
-	after, err := w.runtimeOf(runtimev1alpha1.ResourceVirtualMachine).Get(context.Background(), "i-web", metav1.GetOptions{})
+	after, err := w.runtimeOf(runtimev1alpha1.ResourceVirtualMachine).Get(context.Background(), w.object("web"), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
