@@ -1,6 +1,7 @@
-// Package acceptance has the scenarios that a user of Nephe on AWS would try, each as one
-// test: the API server is real, the controller is wired as the command wires it, and the
-// cloud is sim/aws behind a socket, which also judges who reaches whom.
+// Package acceptance has the scenarios that a user of Nephe would try, each as one test for
+// AWS and one for Azure, TestA06_Azure…: the API server is real, the controller is wired as
+// the command wires it, and the cloud is sim/aws or sim/azure behind a socket, which also
+// judges who reaches whom.
 //
 // A test makes a world, which is a namespace, a simulated cloud and a controller of its
 // own, so that all run at once:
@@ -15,6 +16,9 @@
 //	web        .        X
 //	`)
 //	w.settle()
+//
+// Where a scenario is the same in both clouds it is one function of a provider, which makes
+// the world.
 //
 // Worlds share the API server and its webhooks. A controller sees the accounts and
 // selectors of its namespaces, and policies of all: one that is cluster-scoped must select
