@@ -11,19 +11,26 @@ import (
 type dialer struct {
 	endpoint Endpoint
 
-	mu   sync.Mutex
-	now  *client
-	busy chan struct{} // closed when whoever asks the Endpoint is done
+	mu    sync.Mutex
+	now   *client
+	stale bool          // now has not reached its controller
+	asked time.Time     // the Endpoint, for now
+	busy  chan struct{} // closed when whoever asks the Endpoint is done
 }
 
-// dialTimeout bounds what an Endpoint may take.
-const dialTimeout = 30 * time.Second
+const (
+	// dialTimeout bounds what an Endpoint may take.
+	dialTimeout = 30 * time.Second
+	// askEvery is the time between two questions to an Endpoint: behind it is an API
+	// server, and when a controller is away every Node asks.
+	askEvery = 2 * time.Second
+)
 
 // client returns the client, of an Endpoint that is asked by one at a time.
 func (d *dialer) client(ctx context.Context) (*client, error) {
 	for {
 		d.mu.Lock()
-		if d.now != nil {
+		if d.now != nil && (!d.stale || time.Since(d.asked) < askEvery) {
 			defer d.mu.Unlock()
 			return d.now, nil
 		}
@@ -49,7 +56,7 @@ func (d *dialer) connect(ctx context.Context) (c *client, err error) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if err == nil {
-			d.now = c
+			d.now, d.stale, d.asked = c, false, time.Now()
 		}
 		close(d.busy)
 		d.busy = nil
@@ -61,15 +68,13 @@ func (d *dialer) connect(ctx context.Context) (c *client, err error) {
 	return newClient(config)
 }
 
-// failed notes that c has failed; one that has not reached its controller is not used
-// again.
+// failed notes that a request by c has failed. Where it has not reached its controller,
+// the Endpoint is asked again.
 func (d *dialer) failed(c *client, err error) {
 	if isAnswer(err) {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.now == c {
-		d.now = nil
-	}
+	d.stale = d.stale || d.now == c
 }
