@@ -18,9 +18,9 @@ var ruleActions = map[policy.Action]antreav1beta1.RuleAction{
 }
 
 // rules returns what r is sent as: the rules of one place that together match what it
-// matches; none where that is nothing.
-func (c *toControlPlane) rules(r *policy.TargetRule) []controlplanev1beta2.NetworkPolicyRule {
-	s := sending{toControlPlane: c, r: r, action: r.Action}
+// matches; none where that is nothing. It tells ps what has no words.
+func rules(r *policy.TargetRule, groups GroupNames, ps *problems) []controlplanev1beta2.NetworkPolicyRule {
+	s := sending{groups: groups, r: r, action: r.Action}
 	switch {
 	case r.Action == policy.Pass && r.Tier >= policy.AfterPass(0):
 		s.action = policy.Drop
@@ -36,26 +36,22 @@ func (c *toControlPlane) rules(r *policy.TargetRule) []controlplanev1beta2.Netwo
 	if !s.denies() && len(s.told) > 0 && (s.action == policy.Pass || len(r.L7) > 0) {
 		s.told = append(s.told, "sent as a Drop, since what it keeps from later rules must not reach them")
 		told := s.told
-		s = sending{toControlPlane: c, r: r, action: policy.Drop}
+		s = sending{groups: groups, r: r, action: policy.Drop}
 		out = s.parts()
 		s.told = told
 	}
-	for _, g := range s.groups {
-		c.addresses[g.Name] = g
-	}
 	for _, text := range slices.Compact(s.told) {
-		c.add(r.Key, "%s", text)
+		ps.add(r.Key, "%s", text)
 	}
 	return out
 }
 
 // sending is one rule on its way to the wire.
 type sending struct {
-	*toControlPlane
+	groups GroupNames
 	r      *policy.TargetRule
 	action policy.Action // that it is sent with
 	told   []string
-	groups []controlplanev1beta2.AddressGroup // that are named
 }
 
 func (s *sending) denies() bool { return s.action == policy.Drop || s.action == policy.Reject }
@@ -189,22 +185,36 @@ func allBlocks() []controlplanev1beta2.IPBlock {
 	return out
 }
 
-// group sends the group of that Key, once, and returns its name. An address that other
-// workloads have in other networks cannot be told from theirs: what allows or passes
-// is given the group without it.
+// GroupNames returns the name of the AddressGroup of a Key as a rule that denies, or one that allows
+// or passes, needs it; and the addresses that the latter is not given, since workloads of other networks
+// have them too: it cannot tell them apart.
+type GroupNames func(key string, denies bool) (name string, less []netip.Addr)
+
 func (s *sending) group(key string) string {
-	name := s.groupName(key)
-	g := controlplanev1beta2.AddressGroup{ObjectMeta: named(name)}
-	var less []netip.Addr
-	for _, w := range s.members[key] {
+	name, less := s.groups(key, s.denies())
+	if len(less) > 0 {
+		s.tell("names %d addresses that workloads of other networks have too, such as %v", len(less), less[0])
+	}
+	return name
+}
+
+// Unambiguous is the name of the group of that name less what cannot be told from others.
+func Unambiguous(name string) string {
+	return controlplanev1beta2.GroupName("isobar.dev/unambiguous " + name)
+}
+
+// sendGroup has the group of that Key sent too, and returns its name.
+func (c *toControlPlane) sendGroup(key string, denies bool) (name string, less []netip.Addr) {
+	g := controlplanev1beta2.AddressGroup{ObjectMeta: named(c.groupName(key))}
+	for _, w := range c.members[key] {
 		peer := *w
 		peer.Addrs = nil
 		for _, a := range w.Addrs {
-			ambiguous := s.isAmbiguous(key, w, a)
+			ambiguous := c.isAmbiguous(key, w, a)
 			if ambiguous {
 				less = append(less, a)
 			}
-			if !ambiguous || s.denies() {
+			if !ambiguous || denies {
 				peer.Addrs = append(peer.Addrs, a)
 			}
 		}
@@ -212,24 +222,21 @@ func (s *sending) group(key string) string {
 			g.GroupMembers = append(g.GroupMembers, Member(&peer, true))
 		}
 	}
-	if len(less) > 0 {
-		s.tell("names %d addresses that workloads of other networks have too, such as %v", len(less), less[0])
-		if !s.denies() {
-			g.ObjectMeta = named(controlplanev1beta2.GroupName("isobar.dev/unambiguous " + name))
-		}
+	if len(less) > 0 && !denies {
+		g.ObjectMeta = named(Unambiguous(g.Name))
 	}
-	s.groups = append(s.groups, g)
-	return g.Name
+	c.named[g.Name] = g
+	return g.Name, less
 }
 
 // isAmbiguous says whether a, of w, is in another network than the Target's an address
 // of what is not in the group.
-func (s *sending) isAmbiguous(key string, w *policy.Workload, a netip.Addr) bool {
-	if len(s.networks) == 1 && s.networks[w.Network] {
+func (c *toControlPlane) isAmbiguous(key string, w *policy.Workload, a netip.Addr) bool {
+	if len(c.networks) == 1 && c.networks[w.Network] {
 		return false // what has it near is meant
 	}
-	return slices.ContainsFunc(s.at[a], func(o *policy.Workload) bool {
-		return o.Network != w.Network && !slices.ContainsFunc(s.members[key], func(m *policy.Workload) bool { return m.ID == o.ID })
+	return slices.ContainsFunc(c.at[a], func(o *policy.Workload) bool {
+		return o.Network != w.Network && !slices.ContainsFunc(c.members[key], func(m *policy.Workload) bool { return m.ID == o.ID })
 	})
 }
 

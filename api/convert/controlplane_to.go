@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/policy"
 )
@@ -35,7 +34,7 @@ func ToControlPlane(rs policy.Ruleset, policies policy.Table[*policy.Policy], gr
 		groupName = func(key string) string { return controlplanev1beta2.GroupName("isobar.dev/selection " + key) }
 	}
 	c := toControlPlane{
-		policies: policies, groupName: groupName, addresses: map[string]controlplanev1beta2.AddressGroup{}, sent: map[string][]sentRule{}, places: map[string]*policy.TargetRule{},
+		policies: policies, groupName: groupName, addresses: map[string]controlplanev1beta2.AddressGroup{}, named: map[string]controlplanev1beta2.AddressGroup{}, sent: map[string][]sentRule{}, places: map[string]*policy.TargetRule{},
 		members: map[string][]*policy.Workload{}, networks: map[string]bool{}, at: map[netip.Addr][]*policy.Workload{},
 		isolated: map[policy.Direction]map[string]bool{policy.Ingress: {}, policy.Egress: {}},
 	}
@@ -86,8 +85,9 @@ type toControlPlane struct {
 	networks  map[string]bool                   // of the Target's workloads
 	at        map[netip.Addr][]*policy.Workload // all that is known, by address
 	isolated  map[policy.Direction]map[string]bool
-	sent      map[string][]sentRule         // by ID of the policy
-	places    map[string]*policy.TargetRule // a rule of each policy, whose place in the order they share
+	sent      map[string][]sentRule                       // by ID of the policy
+	places    map[string]*policy.TargetRule               // a rule of each policy, whose place in the order they share
+	named     map[string]controlplanev1beta2.AddressGroup // by the rule at hand, in any form of it
 	addresses map[string]controlplanev1beta2.AddressGroup
 }
 
@@ -120,9 +120,7 @@ func (c *toControlPlane) isolate(e policy.Enforced) {
 			c.attach(id, id+"/"+d.String()+"/isolates", d, e.Workload, controlplanev1beta2.NetworkPolicyRule{Direction: directions[d], Priority: -1})
 		}
 		if denies {
-			c.attach(isolationPrefix+d.String(), isolationPrefix+d.String(), d, e.Workload, withPeer(d, controlplanev1beta2.NetworkPolicyRule{
-				Direction: directions[d], Action: new(antreav1beta1.RuleActionDrop),
-			}, controlplanev1beta2.NetworkPolicyPeer{IPBlocks: allBlocks()}))
+			c.attach(isolationPrefix+d.String(), isolationPrefix+d.String(), d, e.Workload, dropAll(d))
 		}
 	}
 }
@@ -159,7 +157,13 @@ func (c *toControlPlane) send(r *policy.TargetRule, subjects []*policy.Workload)
 		c.errs = append(c.errs, fmt.Errorf("rule %s: of tier %d, in a policy that is written as %v", r.Key, r.Tier, src.Dialect))
 		return
 	}
-	if rules := c.rules(r); len(rules) > 0 {
+	clear(c.named)
+	if rules := rules(r, c.sendGroup, &c.problems); len(rules) > 0 {
+		for _, rule := range rules {
+			for _, name := range slices.Concat(rule.From.AddressGroups, rule.To.AddressGroups) {
+				c.addresses[name] = c.named[name]
+			}
+		}
 		c.places[r.Policy] = r
 		c.sent[r.Policy] = append(c.sent[r.Policy], sentRule{key: r.Key, direction: r.Direction, rules: rules, subjects: subjects})
 	}
@@ -169,16 +173,14 @@ func (c *toControlPlane) send(r *policy.TargetRule, subjects []*policy.Workload)
 func (c *toControlPlane) policy(id string, out *ControlPlane) {
 	p := controlplanev1beta2.NetworkPolicy{}
 	if d, isolates := strings.CutPrefix(id, isolationPrefix); isolates {
-		p.ObjectMeta = named(controlplanev1beta2.GroupName("isobar.dev/isolation " + d))
-		p.SourceRef = &controlplanev1beta2.NetworkPolicyReference{Type: controlplanev1beta2.AntreaClusterNetworkPolicy, Name: id, UID: p.UID}
-		p.TierPriority, p.Priority = new(int32(isolationTier)), new(float64(isolationPriority))
+		p = isolationPolicy(d)
 	} else {
 		src, ok := c.policies.Get(id)
 		if !ok || policyTypes[src.Dialect] == "" {
 			c.errs = append(c.errs, fmt.Errorf("policy %s: not among the policies", id))
 			return
 		}
-		p.ObjectMeta = named(cmp.Or(src.UID, controlplanev1beta2.GroupName("isobar.dev/policy "+id)))
+		p.ObjectMeta = named(PolicyName(src))
 		p.Generation = src.Generation
 		p.SourceRef = &controlplanev1beta2.NetworkPolicyReference{Type: policyTypes[src.Dialect], Namespace: src.Namespace, Name: src.Name, UID: p.UID}
 	}
