@@ -100,9 +100,9 @@ func (e *Engine) Update(s policy.Snapshot) []Change {
 	return changes
 }
 
-// UpdateWatched is Update, and tells besides what has changed for Targets that
-// are watched.
-func (e *Engine) UpdateWatched(s policy.Snapshot) ([]Change, []ObjectChange) {
+// UpdateWatched is Update, and tells besides what has changed of policies, and for
+// Targets that are watched.
+func (e *Engine) UpdateWatched(s policy.Snapshot) ([]Change, ObjectChanges) {
 	old := e.s
 	e.s = s
 	policy.Diff(old.Namespaces, s.Namespaces, func(name string, _, now **policy.Namespace) {

@@ -14,6 +14,14 @@ import (
 // watches. None of what asks changes the Engine: any number may ask at once, while nobody
 // calls Update, Watch or Unwatch.
 
+// ObjectChanges are what an Update has changed of policies.
+type ObjectChanges struct {
+	// Policies are the IDs of those that may be others, or apply to others; sorted. Those that are
+	// gone are among them.
+	Policies []string
+	Targets  []ObjectChange // by Target; only watched ones
+}
+
 // ObjectChange is what an Update has changed for a watched Target, but for its
 // groups: those are in the Target's [Change].
 type ObjectChange struct {
@@ -117,9 +125,13 @@ type objectLog struct {
 }
 
 // emitObjects returns what the Update has changed for watched Targets, once all is settled.
-func (e *Engine) emitObjects() []ObjectChange {
+func (e *Engine) emitObjects() (out ObjectChanges) {
+	for _, w := range e.up.policies {
+		out.Policies = append(out.Policies, w.id)
+	}
+	slices.Sort(out.Policies)
 	if len(e.watched) == 0 {
-		return nil
+		return out
 	}
 	logs := map[*target]*objectLog{}
 	of := func(t *target) *objectLog {
@@ -191,7 +203,6 @@ func (e *Engine) emitObjects() []ObjectChange {
 			}
 		}
 	}
-	out := make([]ObjectChange, 0, len(logs))
 	for t, log := range logs {
 		c := ObjectChange{Target: t.name, Subjects: log.subjects}
 		for id, had := range log.policies {
@@ -200,9 +211,9 @@ func (e *Engine) emitObjects() []ObjectChange {
 			}
 		}
 		slices.SortFunc(c.Policies, func(a, b PolicyChange) int { return cmp.Compare(a.ID, b.ID) })
-		out = append(out, c)
+		out.Targets = append(out.Targets, c)
 	}
-	slices.SortFunc(out, func(a, b ObjectChange) int { return cmp.Compare(a.Target, b.Target) })
+	slices.SortFunc(out.Targets, func(a, b ObjectChange) int { return cmp.Compare(a.Target, b.Target) })
 	return out
 }
 
@@ -464,4 +475,43 @@ func (e *Engine) DeniedAt(name string, d policy.Direction) []*policy.Workload {
 		}
 	}
 	return out
+}
+
+// Selection returns that of a Key which is in use; ok is false when none is.
+func (e *Engine) Selection(key string) (sel policy.Selection, ok bool) {
+	s := e.selections[key]
+	if s == nil {
+		return sel, false
+	}
+	return s.sel, true
+}
+
+// Groups returns the Keys of all groups that rules name, sorted.
+func (e *Engine) Groups() []string {
+	found := map[string]bool{}
+	for _, w := range e.policies {
+		for b := range w.bundles.all() {
+			for s := range b.groups.all() {
+				found[s.key] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// GroupsOf calls f with the Keys and Selections of the groups of which w is a member, if any
+// Target has them.
+func (e *Engine) GroupsOf(w *policy.Workload, f func(key string, sel policy.Selection)) {
+	if !w.IsPeer() {
+		return
+	}
+	p, _ := e.profileOf(w)
+	if p == nil {
+		return
+	}
+	for _, m := range p.matches {
+		if m.sel.targets.len() > 0 {
+			f(m.sel.key, m.sel.sel)
+		}
+	}
 }

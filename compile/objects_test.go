@@ -72,7 +72,8 @@ func TestObjectsOnWalks(t *testing.T) {
 		}
 		before := look(e, targets)
 		for i, s := range walk {
-			_, changes := e.UpdateWatched(s)
+			_, objects := e.UpdateWatched(s)
+			changes := objects.Targets
 			told += len(changes)
 			now := look(e, targets)
 			fail := func(format string, args ...any) {
@@ -89,6 +90,11 @@ func TestObjectsOnWalks(t *testing.T) {
 			if wrong := checkSubjects(e, now); wrong != "" {
 				fail("%s", wrong)
 			}
+			for id := range now.policies {
+				if !reflect.DeepEqual(before.policies[id], now.policies[id]) && !slices.Contains(objects.Policies, id) {
+					fail("not told that %s is another", id)
+				}
+			}
 			if wrong := checkTold(changes, watched, before, now); wrong != "" {
 				fail("%s", wrong)
 			}
@@ -99,7 +105,7 @@ func TestObjectsOnWalks(t *testing.T) {
 				e.Unwatch(name)
 			}
 		}
-		if _, changes := e.UpdateWatched(walk[len(walk)/2]); len(changes) > 0 {
+		if _, changes := e.UpdateWatched(walk[len(walk)/2]); len(changes.Targets) > 0 {
 			t.Fatalf("seed %d: told of what nobody watches any more", seed)
 		}
 	}
