@@ -30,7 +30,8 @@ type Change struct {
 // the group and keep it share one GroupChange, as do those that get it and those
 // that lose it: a consumer may tell by the pointer that it has seen it.
 type GroupChange struct {
-	Key string
+	Key       string
+	Selection *policy.Selection // of the Key
 	// New: no rule of the Target named the group before. Workloads are all members.
 	New bool
 	// Gone: no rule of the Target names it any more.

@@ -317,7 +317,7 @@ func (e *Engine) forget() {
 		t.stale = false
 	}
 	for _, w := range up.policies {
-		w.touched, w.was = false, nil
+		w.touched, w.anew, w.was, w.moved = false, false, nil, nil
 	}
 	*up = update{}
 }

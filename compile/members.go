@@ -136,7 +136,7 @@ func (e *Engine) memberLog(s *selection) *GroupChange {
 		return nil
 	}
 	if s.log == nil {
-		s.log = &GroupChange{Key: s.key}
+		s.log = &GroupChange{Key: s.key, Selection: &s.sel}
 		e.up.loggedSelections = append(e.up.loggedSelections, s)
 	}
 	return s.log
@@ -170,7 +170,7 @@ func (e *Engine) logGroups() {
 				e.logGroup(t, whole)
 			case had && !has:
 				if gone == nil {
-					gone = &GroupChange{Key: s.key, Gone: true}
+					gone = &GroupChange{Key: s.key, Selection: &s.sel, Gone: true}
 				}
 				e.logGroup(t, gone)
 			case had && has && s.log != nil:
@@ -188,7 +188,7 @@ func (e *Engine) logGroups() {
 }
 
 func (s *selection) whole() *GroupChange {
-	return &GroupChange{Key: s.key, New: true, Workloads: s.members()}
+	return &GroupChange{Key: s.key, Selection: &s.sel, New: true, Workloads: s.members()}
 }
 
 func (e *Engine) logGroup(t *target, g *GroupChange) {

@@ -35,6 +35,8 @@ type ObjectChange struct {
 type PolicyChange struct {
 	ID  string
 	Had bool
+	// Moved: the rules that apply to workloads of the Target are not those that did.
+	Moved bool
 }
 
 // PolicyRule is a rule with what it applies to: a rule with peers that are relative to
@@ -42,9 +44,11 @@ type PolicyChange struct {
 type PolicyRule struct {
 	Rule      *policy.TargetRule
 	AppliedTo []policy.Selection // none relative; it applies to what any of them picks
+	bundle    *bundle
 }
 
-// Subjects are workloads of one Target that a Selection picks to which policies apply.
+// Subjects are the workloads of one Target that a Selection picks, to which a rule of the Target applies:
+// one that applies to what several Selections pick may have none of some.
 type Subjects struct {
 	Key       string // canonical form of Selection, which may be written in another
 	Selection policy.Selection
@@ -77,7 +81,6 @@ func (e *Engine) touchPolicy(w *written) {
 		return
 	}
 	w.touched = true
-	w.was = w.was[:0]
 	for b := range w.bundles.all() {
 		w.was = append(w.was, b)
 	}
@@ -88,6 +91,7 @@ func (e *Engine) joinBundle(id string, b *bundle) {
 	if w := e.policies[id]; w != nil {
 		e.touchPolicy(w)
 		w.bundles.add(b)
+		w.moved = append(w.moved, b)
 	}
 }
 
@@ -95,6 +99,7 @@ func (e *Engine) leaveBundle(id string, b *bundle) {
 	if w := e.policies[id]; w != nil {
 		e.touchPolicy(w)
 		w.bundles.remove(b)
+		w.moved = append(w.moved, b)
 	}
 }
 
@@ -120,7 +125,7 @@ func (b *bundle) policies(f func(id string)) {
 
 // objectLog gathers the ObjectChange of a target.
 type objectLog struct {
-	policies map[string]bool // to whether it had them
+	policies map[string]PolicyChange // those that it had or has, and others
 	subjects bool
 }
 
@@ -136,7 +141,7 @@ func (e *Engine) emitObjects() (out ObjectChanges) {
 	logs := map[*target]*objectLog{}
 	of := func(t *target) *objectLog {
 		if logs[t] == nil {
-			logs[t] = &objectLog{policies: map[string]bool{}}
+			logs[t] = &objectLog{policies: map[string]PolicyChange{}}
 		}
 		return logs[t]
 	}
@@ -147,14 +152,25 @@ func (e *Engine) emitObjects() (out ObjectChanges) {
 		if _, ok := log.policies[w.id]; ok {
 			return
 		}
-		bundles := w.was
-		if !w.touched {
-			bundles = nil
-			for b := range w.bundles.all() {
-				bundles = append(bundles, b)
-			}
+		c := PolicyChange{ID: w.id}
+		bundles := map[*bundle]bool{} // to whether they applied to t
+		for _, b := range w.was {
+			bundles[b] = b.hadTarget(t)
+			c.Had = c.Had || bundles[b]
 		}
-		log.policies[w.id] = slices.ContainsFunc(bundles, func(b *bundle) bool { return b.hadTarget(t) })
+		for b := range w.bundles.all() {
+			had := bundles[b]
+			if !w.touched {
+				had = b.hadTarget(t)
+				c.Had = c.Had || had
+			}
+			c.Moved = c.Moved || had != b.targets.has(t)
+			delete(bundles, b)
+		}
+		for _, had := range bundles {
+			c.Moved = c.Moved || had
+		}
+		log.policies[w.id] = c
 	}
 	each := func(b *bundle, f func(*target)) {
 		for t := range b.targets.all() {
@@ -169,10 +185,16 @@ func (e *Engine) emitObjects() (out ObjectChanges) {
 		}
 	}
 	for _, w := range e.up.policies {
-		for _, b := range w.was {
+		for _, b := range w.moved {
 			each(b, func(t *target) { note(t, w) })
 		}
+		if !w.anew {
+			continue
+		}
 		for b := range w.bundles.all() {
+			each(b, func(t *target) { note(t, w) })
+		}
+		for _, b := range w.was {
 			each(b, func(t *target) { note(t, w) })
 		}
 	}
@@ -205,9 +227,9 @@ func (e *Engine) emitObjects() (out ObjectChanges) {
 	}
 	for t, log := range logs {
 		c := ObjectChange{Target: t.name, Subjects: log.subjects}
-		for id, had := range log.policies {
-			if had || e.isAt(t, id) {
-				c.Policies = append(c.Policies, PolicyChange{id, had})
+		for id, change := range log.policies {
+			if change.Had || e.isAt(t, id) {
+				c.Policies = append(c.Policies, change)
 			}
 		}
 		slices.SortFunc(c.Policies, func(a, b PolicyChange) int { return cmp.Compare(a.ID, b.ID) })
@@ -316,6 +338,31 @@ func (e *Engine) Policy(id string) (rules []PolicyRule, isolates map[policy.Dire
 	return rules, isolates
 }
 
+// PolicyAt returns what of a policy applies to workloads of a Target; whole says that this is all
+// that Policy returns.
+func (e *Engine) PolicyAt(name, id string) (rules []PolicyRule, isolates map[policy.Direction][]policy.Selection, whole bool) {
+	all, isolates := e.Policy(id)
+	t := e.targets[name]
+	if t == nil {
+		return nil, nil, len(all)+len(isolates) == 0
+	}
+	whole = true
+	for _, r := range all {
+		if r.bundle.targets.has(t) {
+			rules = append(rules, r)
+		} else {
+			whole = false
+		}
+	}
+	for d, dir := range directions {
+		if w := e.policies[id]; w != nil && w.isolated[d] != nil && !w.isolated[d].base.targets.has(t) {
+			delete(isolates, dir)
+			whole = false
+		}
+	}
+	return rules, isolates, whole
+}
+
 func (a *applied) picks() []policy.Selection {
 	out := make([]policy.Selection, len(a.selections))
 	for i, s := range a.selections {
@@ -330,7 +377,7 @@ func (e *Engine) rulesOf(r *rule) []PolicyRule {
 	}
 	var out []PolicyRule
 	if r.base != nil {
-		out = append(out, PolicyRule{r.base.rule, r.applied.picks()})
+		out = append(out, PolicyRule{r.base.rule, r.applied.picks(), r.applied.base})
 	}
 	for _, x := range r.axes {
 		for _, bucket := range slices.Sorted(maps.Keys(x.bundles)) {
@@ -345,7 +392,7 @@ func (e *Engine) rulesOf(r *rule) []PolicyRule {
 					to = append(to, sel)
 				}
 			}
-			out = append(out, PolicyRule{b.parts[i].rule, to})
+			out = append(out, PolicyRule{b.parts[i].rule, to, b})
 		}
 	}
 	return out
@@ -444,6 +491,20 @@ func (e *Engine) SubjectsAt(name string) []Subjects {
 			}
 		}
 	}
+	e.bundlesAt(name, func(b *bundle) {
+		if b.isEmpty() {
+			return
+		}
+		for _, s := range b.of.selections {
+			sel, ok := s.sel, true
+			if b.axis != nil {
+				sel, ok = e.within(s, b)
+			}
+			if key := sel.String(); ok && found[key] == nil {
+				found[key] = &Subjects{Key: key, Selection: sel}
+			}
+		}
+	})
 	out := make([]Subjects, 0, len(found))
 	for _, key := range slices.Sorted(maps.Keys(found)) {
 		out = append(out, *found[key])

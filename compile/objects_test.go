@@ -20,23 +20,31 @@ type sight struct {
 	at       map[string]presence
 }
 
+// ruled is a PolicyRule as far as it says anything.
+type ruled struct {
+	rule *policy.TargetRule
+	to   []policy.Selection
+}
+
 type compiled struct {
-	rules    []compile.PolicyRule
+	rules    []ruled
 	isolates map[policy.Direction][]policy.Selection
 }
 
 // presence is what there is at one Target.
 type presence struct {
-	policies, groups []string
-	subjects         []compile.Subjects
-	denied           [2][]*policy.Workload
+	policies []string
+	content  map[string]compiled
+	groups   []string
+	subjects []compile.Subjects
+	denied   [2][]*policy.Workload
 }
 
 func look(e *compile.Engine, targets []string) sight {
 	s := sight{map[string]compiled{}, map[string]presence{}}
 	for _, id := range e.Policies() {
 		rules, isolates := e.Policy(id)
-		s.policies[id] = compiled{rules, isolates}
+		s.policies[id] = said(rules, isolates)
 	}
 	for _, t := range targets {
 		subjects := e.SubjectsAt(t)
@@ -45,9 +53,22 @@ func look(e *compile.Engine, targets []string) sight {
 				x.Selection = policy.Selection{} // of equal ones, any
 			}
 		}
-		s.at[t] = presence{e.PoliciesAt(t), e.GroupsAt(t), subjects, [2][]*policy.Workload{e.DeniedAt(t, policy.Ingress), e.DeniedAt(t, policy.Egress)}}
+		content := map[string]compiled{}
+		for _, id := range e.PoliciesAt(t) {
+			rules, isolates, _ := e.PolicyAt(t, id)
+			content[id] = said(rules, isolates)
+		}
+		s.at[t] = presence{e.PoliciesAt(t), content, e.GroupsAt(t), subjects, [2][]*policy.Workload{e.DeniedAt(t, policy.Ingress), e.DeniedAt(t, policy.Egress)}}
 	}
 	return s
+}
+
+func said(rules []compile.PolicyRule, isolates map[policy.Direction][]policy.Selection) compiled {
+	c := compiled{isolates: isolates}
+	for _, r := range rules {
+		c.rules = append(c.rules, ruled{r.Rule, r.AppliedTo})
+	}
+	return c
 }
 
 // What one asks the Engine of after a walk is what one asks a new one of, and says of each
@@ -83,7 +104,7 @@ func TestObjectsOnWalks(t *testing.T) {
 			fresh := compile.NewEngine()
 			fresh.Update(s)
 			if want := look(fresh, targets); !reflect.DeepEqual(want, now) {
-				if d := cmp.Diff(want, now, like, cmp.AllowUnexported(sight{}, compiled{}, presence{})); d != "" {
+				if d := cmp.Diff(want, now, like, cmp.AllowUnexported(sight{}, compiled{}, presence{}, ruled{})); d != "" {
 					fail("not what a new Engine says (-want +got):\n%s", d)
 				}
 			}
@@ -148,12 +169,12 @@ func checkSubjects(e *compile.Engine, now sight) (wrong string) {
 		for id, c := range now.policies {
 			for _, r := range c.rules {
 				got := map[string]bool{}
-				for _, sel := range r.AppliedTo {
+				for _, sel := range r.to {
 					needed[sel.String()] = true
 					maps.Copy(got, members[sel.String()])
 				}
-				if d := difference(append([]string{}, applies[r.Rule.Key]...), append([]string{}, slices.Sorted(maps.Keys(got))...)); d != "" {
-					return fmt.Sprintf("%s: rule %s applies to (-Ruleset +Subjects):\n%s", name, r.Rule.Key, d)
+				if d := difference(append([]string{}, applies[r.rule.Key]...), append([]string{}, slices.Sorted(maps.Keys(got))...)); d != "" {
+					return fmt.Sprintf("%s: rule %s applies to (-Ruleset +Subjects):\n%s", name, r.rule.Key, d)
 				}
 				if (len(got) > 0) && !slices.Contains(at.policies, id) {
 					return fmt.Sprintf("%s: %s is not among the policies", name, id)
@@ -204,8 +225,11 @@ func checkTold(changes []compile.ObjectChange, watched map[string]bool, before, 
 		}
 		for _, id := range slices.Concat(was.policies, is.policies) {
 			has, had := slices.Contains(is.policies, id), slices.Contains(was.policies, id)
-			if (has != had || !reflect.DeepEqual(before.policies[id], now.policies[id])) && !listed[id] {
+			if !reflect.DeepEqual(was.content[id], is.content[id]) && !listed[id] {
 				return fmt.Sprintf("%s: not told of %s", name, id)
+			}
+			if i := slices.IndexFunc(c.Policies, func(p compile.PolicyChange) bool { return p.ID == id }); has && had && i >= 0 && !c.Policies[i].Moved && keysIn(was.content[id]) != keysIn(is.content[id]) && reflect.DeepEqual(before.policies[id], now.policies[id]) {
+				return fmt.Sprintf("%s: not told that other rules of %s apply", name, id)
 			}
 		}
 		if (!reflect.DeepEqual(was.subjects, is.subjects) || !reflect.DeepEqual(was.denied, is.denied)) && !c.Subjects {
@@ -213,6 +237,15 @@ func checkTold(changes []compile.ObjectChange, watched map[string]bool, before, 
 		}
 	}
 	return ""
+}
+
+// keysIn are the rules of c, and the directions that it isolates.
+func keysIn(c compiled) string {
+	text := fmt.Sprint(len(c.isolates[policy.Ingress]) > 0, len(c.isolates[policy.Egress]) > 0)
+	for _, r := range c.rules {
+		text += " " + r.rule.Key
+	}
+	return text
 }
 
 // Were, with what a Change takes away and adds, is what was and what is.

@@ -14,8 +14,12 @@ type written struct {
 	isolated [2]*applied
 	depends  []dependency
 	bundles  bag[*bundle] // counted by its parts, and by the directions in which it isolates
-	was      []*bundle    // bundles when the Update began, once it is touched
-	touched  bool
+
+	// In an Update that touches it:
+	touched bool
+	anew    bool      // it was compiled again
+	was     []*bundle // bundles when the Update began
+	moved   []*bundle // those that have got or lost anything of it
 }
 
 // dependency is something other than a policy that a policy's rules are made of.
@@ -88,6 +92,7 @@ func (e *Engine) recompile(id string, p *policy.Policy) {
 		e.policies[id] = now
 	}
 	e.touchPolicy(now)
+	now.anew = true
 	old := *now
 	now.rules = [2][]*rule{}
 	var drop []*rule
@@ -255,7 +260,7 @@ func (e *Engine) useApplied(selections []policy.Selection) *applied {
 	a := e.applied[key]
 	if a == nil {
 		a = &applied{key: key}
-		a.base = e.addBundle(nil, "")
+		a.base = e.addBundle(a, nil, "")
 		e.applied[key] = a
 		for _, sel := range pickers(selections) {
 			s := e.use(sel)

@@ -12,6 +12,7 @@ import (
 // applied set picks, or those of them that are in one bucket.
 type bundle struct {
 	id        uint64
+	of        *applied
 	axis      *axis // nil for what is the same in all namespaces
 	bucket    string
 	ns        *policy.Namespace // stands for those of the bucket
@@ -75,9 +76,9 @@ type target struct {
 	log       *targetLog
 }
 
-func (e *Engine) addBundle(x *axis, bucket string) *bundle {
+func (e *Engine) addBundle(a *applied, x *axis, bucket string) *bundle {
 	e.lastID++
-	b := &bundle{id: e.lastID, axis: x, bucket: bucket, fresh: true}
+	b := &bundle{id: e.lastID, of: a, axis: x, bucket: bucket, fresh: true}
 	e.up.freshBundles = append(e.up.freshBundles, b)
 	e.spoil(b)
 	return b
@@ -157,7 +158,7 @@ func (e *Engine) roleOf(p *profile) *role {
 			bundles = append(bundles, a.base)
 			for _, x := range a.axes {
 				if bucket, ok := x.bucket(p.space.ns); ok {
-					bundles = append(bundles, e.bundleFor(x, bucket, p.space.ns))
+					bundles = append(bundles, e.bundleFor(a, x, bucket, p.space.ns))
 				}
 			}
 		}
@@ -190,12 +191,12 @@ func (e *Engine) soilRole(r *role) {
 }
 
 // bundleFor returns the bundle of one bucket of x, which it makes when there is none.
-func (e *Engine) bundleFor(x *axis, bucket string, ns *policy.Namespace) *bundle {
+func (e *Engine) bundleFor(a *applied, x *axis, bucket string, ns *policy.Namespace) *bundle {
 	b := x.bundles[bucket]
 	if b != nil {
 		return b
 	}
-	b = e.addBundle(x, bucket)
+	b = e.addBundle(a, x, bucket)
 	b.ns = &policy.Namespace{Name: ns.Name}
 	for _, k := range x.keys {
 		v, _ := ns.Labels.Value(k)

@@ -55,7 +55,7 @@ func PolicyToControlPlane(src *policy.Policy, in []AppliedRule, isolates map[pol
 				put(r, rules(r.Rule, groups, &ps)...)
 			}
 		}
-		if isKubernetes && len(sent) == n {
+		if !isKubernetes || len(sent) == n { // rules of Kubernetes isolate by themselves
 			put(AppliedRule{AppliedTo: isolates[d]}, controlplanev1beta2.NetworkPolicyRule{Direction: directions[d], Priority: -1})
 		}
 	}
@@ -70,9 +70,9 @@ func PolicyToControlPlane(src *policy.Policy, in []AppliedRule, isolates map[pol
 			}
 			p.Rules = append(p.Rules, rule)
 		}
-		if r.Rule != nil && !isKubernetes {
-			p.TierPriority, p.Priority = new(r.Rule.Tier), new(r.Rule.Priority)
-		}
+	}
+	if len(in) > 0 && !isKubernetes {
+		p.TierPriority, p.Priority = new(in[0].Rule.Tier), new(in[0].Rule.Priority)
 	}
 	return p, ps
 }

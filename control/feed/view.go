@@ -1,0 +1,146 @@
+package feed
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"isobar.dev/api/convert"
+	"isobar.dev/policy"
+)
+
+// seen is one object of a view: made already, or a group by its members.
+type seen struct {
+	resource Resource
+	name     string
+	made     *shared
+	members  []*policy.Workload // by ID
+}
+
+func (s seen) object() runtime.Object {
+	if s.made != nil {
+		return s.made
+	}
+	return share(s.resource.group(s.name, s.resource.members(s.members)))
+}
+
+// view returns all that a Span has of a resource, from the Engine alone and in no order: what every
+// watcher of it has in the end. The reader's lock is held.
+func (f *Feed) view(r Resource, span Span) []seen {
+	switch r {
+	case NetworkPolicies:
+		return f.viewPolicies(span)
+	case AppliedToGroups:
+		return f.viewSubjects(span)
+	}
+	return f.viewGroups(span)
+}
+
+func (f *Feed) viewPolicies(span Span) []seen {
+	found := map[string]bool{}
+	if span.all {
+		for _, id := range f.engine.Policies() {
+			found[id] = true
+		}
+	}
+	for _, t := range f.targets(span) {
+		if !span.all {
+			for _, id := range f.engine.PoliciesAt(t) {
+				found[id] = true
+			}
+		}
+		for d := range isolations {
+			if len(f.engine.DeniedAt(t, d)) > 0 {
+				found[isolationKey(d)] = true
+			}
+		}
+	}
+	out := make([]seen, 0, len(found))
+	for id := range found {
+		s := f.policy(id)
+		if span.target != "" {
+			s = f.policyAt(span.target, id)
+		}
+		if s != nil {
+			out = append(out, seen{NetworkPolicies, nameOf(s), s, nil})
+		}
+	}
+	return out
+}
+
+func (f *Feed) viewSubjects(span Span) []seen {
+	all := map[string]subjects{}
+	if span.all {
+		none := func(sels []policy.Selection) {
+			for _, sel := range sels {
+				key := sel.String()
+				all[key] = subjects{name: f.groupName(key, sel)}
+			}
+		}
+		for _, id := range f.engine.Policies() {
+			rules, isolates := f.engine.Policy(id)
+			for _, r := range rules {
+				none(r.AppliedTo)
+			}
+			for _, sels := range isolates {
+				none(sels)
+			}
+		}
+	}
+	for _, t := range f.targets(span) {
+		for key, s := range f.subjectsAt(t) {
+			have := all[key]
+			all[key] = subjects{s.name, append(slices.Clip(have.members), s.members...)}
+		}
+	}
+	out := make([]seen, 0, len(all))
+	for _, s := range all {
+		slices.SortFunc(s.members, byID)
+		out = append(out, seen{AppliedToGroups, s.name, nil, s.members})
+	}
+	return out
+}
+
+func (f *Feed) viewGroups(span Span) []seen {
+	found := map[string]bool{}
+	if span.all {
+		for _, key := range f.engine.Groups() {
+			found[key] = true
+		}
+	} else {
+		for _, t := range f.targets(span) {
+			for _, key := range f.engine.GroupsAt(t) {
+				found[key] = true
+			}
+		}
+	}
+	var out []seen
+	for key := range found {
+		if s := f.addresses(key); s != nil {
+			_, members, _ := f.engine.Group(key)
+			out = append(out, seen{AddressGroups, nameOf(s), s, members})
+		}
+	}
+	network, ok := "", span.all
+	if targets := f.targets(span); !span.all && len(targets) == 1 {
+		network, ok = near(f.subjectsAt(targets[0]))
+	}
+	return append(out, f.viewLess(found, network, ok)...)
+}
+
+// viewLess returns the groups less what cannot be told from others, of those that are found, for whom
+// a network is near. For all, it is the cluster's.
+func (f *Feed) viewLess(found map[string]bool, network string, ok bool) []seen {
+	var out []seen
+	for key := range f.overlaps.less {
+		if !found[key] {
+			continue
+		}
+		sel, members, _ := f.engine.Group(key)
+		out = append(out, seen{AddressGroups, convert.Unambiguous(f.groupName(key, sel)), nil, f.overlaps.without(key, members, network, ok)})
+	}
+	return out
+}
+
+func byID(a, b *policy.Workload) int { return cmp.Compare(a.ID, b.ID) }
