@@ -133,15 +133,14 @@ func await(t *testing.T, s *antrea.Source, want convert.ControlPlane) {
 
 // Another host is not shown what stands for us.
 func TestRedirect(t *testing.T) {
-	inBubble(t, antrea.Options{}, func(t *testing.T, c *controller, s *antrea.Source) {
-		c.with(func(c *controller) {
-			c.answer = func(w http.ResponseWriter, r *http.Request) {
-				if r.Host != "controller" {
-					t.Errorf("went to %s", r.Host)
-				}
-				http.Redirect(w, r, "http://elsewhere/", http.StatusTemporaryRedirect)
+	inBubble(t, antrea.Options{}, func(c *controller) {
+		c.answer = func(w http.ResponseWriter, r *http.Request) {
+			if r.Host != "controller" {
+				t.Errorf("went to %s", r.Host)
 			}
-		})
+			http.Redirect(w, r, "http://elsewhere/", http.StatusTemporaryRedirect)
+		}
+	}, func(t *testing.T, c *controller, s *antrea.Source) {
 		pass(time.Minute)
 		if err := s.Status().Watches[0].Err; s.State() != nil || err == nil {
 			t.Errorf("redirected: %v", err)

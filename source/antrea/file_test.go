@@ -19,8 +19,7 @@ const stateFile = "controlplane.state"
 // keep has a Source write a State to dir, and returns the file.
 func keep(t *testing.T, dir string, state convert.ControlPlane) []byte {
 	t.Helper()
-	inBubble(t, antrea.Options{Dir: dir}, func(t *testing.T, c *controller, s *antrea.Source) {
-		c.set(state)
+	inBubble(t, antrea.Options{Dir: dir}, has(state), func(t *testing.T, c *controller, s *antrea.Source) {
 		pass(time.Minute)
 		is(t, s, state)
 		if err := s.Status().DirErr; err != nil {
@@ -37,22 +36,13 @@ func keep(t *testing.T, dir string, state convert.ControlPlane) []byte {
 // away has a Source start with a directory and without a controller.
 func away(t *testing.T, dir string, f func(t *testing.T, c *controller, s *antrea.Source)) {
 	t.Helper()
-	inBubble(t, antrea.Options{Dir: dir}, func(t *testing.T, c *controller, s *antrea.Source) {
-		refuse(c)
+	inBubble(t, antrea.Options{Dir: dir}, refusing(503), func(t *testing.T, c *controller, s *antrea.Source) {
 		pass(4 * time.Second)
 		if s.State() != nil {
 			t.Error("the controller was given no time")
 		}
 		pass(time.Minute)
 		f(t, c, s)
-	})
-}
-
-func refuse(c *controller) {
-	c.with(func(c *controller) {
-		for _, r := range resources {
-			c.refuse[r] = 503
-		}
 	})
 }
 
@@ -99,10 +89,10 @@ func TestKeptState(t *testing.T) {
 func TestKeptStateIsNotMixed(t *testing.T) {
 	dir := t.TempDir()
 	keep(t, dir, sample())
-	inBubble(t, antrea.Options{Dir: dir}, func(t *testing.T, c *controller, s *antrea.Source) {
-		refuse(c)
-		c.set(with(sample(), func(in *convert.ControlPlane) { in.Policies = nil }))
-		c.with(func(c *controller) { delete(c.refuse, "networkpolicies") })
+	inBubble(t, antrea.Options{Dir: dir}, func(c *controller) {
+		refusing(503)(c)
+		delete(c.refuse, "networkpolicies")
+	}, func(t *testing.T, c *controller, s *antrea.Source) {
 		pass(time.Minute)
 		is(t, s, sample())
 		if !s.State().Kept {
@@ -170,8 +160,7 @@ func TestUnwritableDir(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	inBubble(t, antrea.Options{Dir: file}, func(t *testing.T, c *controller, s *antrea.Source) {
-		c.set(sample())
+	inBubble(t, antrea.Options{Dir: file}, has(sample()), func(t *testing.T, c *controller, s *antrea.Source) {
 		pass(time.Minute)
 		is(t, s, sample())
 		if s.Status().DirErr == nil {

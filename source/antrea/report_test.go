@@ -41,7 +41,7 @@ func told(t *testing.T, c *controller) []string {
 // The controller is told what it does not know: what changes, and everything when it may
 // be another one. What it refuses is told again, and keeps nothing else back.
 func TestReports(t *testing.T) {
-	inBubble(t, antrea.Options{}, func(t *testing.T, c *controller, s *antrea.Source) {
+	inBubble(t, antrea.Options{}, has(sample()), func(t *testing.T, c *controller, s *antrea.Source) {
 		is := func(want ...string) {
 			t.Helper()
 			pass(time.Minute)
@@ -49,7 +49,6 @@ func TestReports(t *testing.T) {
 				t.Errorf("told %q, want %q", got, want)
 			}
 		}
-		c.set(sample())
 		is()
 		a, b := antrea.Realized{UID: "a", Generation: 3}, antrea.Realized{UID: "b", Generation: 1, Failure: "no room"}
 		s.SetRealized([]antrea.Realized{a, b})
@@ -87,7 +86,7 @@ func TestReports(t *testing.T) {
 }
 
 func TestPostStats(t *testing.T) {
-	inBubble(t, antrea.Options{}, func(t *testing.T, c *controller, s *antrea.Source) {
+	inBubble(t, antrea.Options{}, nil, func(t *testing.T, c *controller, s *antrea.Source) {
 		stats := &controlplanev1beta2.NodeStatsSummary{NetworkPolicies: []controlplanev1beta2.NetworkPolicyStats{{NetworkPolicy: controlplanev1beta2.NetworkPolicyReference{Name: "p"}}}}
 		if err := s.PostStats(t.Context(), stats); err != nil {
 			t.Fatal(err)

@@ -24,12 +24,15 @@ import (
 	"isobar.dev/source/antrea"
 )
 
-// inBubble runs f with a controller and a Source of it, in a bubble where time passes
-// when nothing else can.
-func inBubble(t *testing.T, o antrea.Options, f func(t *testing.T, c *controller, s *antrea.Source)) {
+// inBubble runs f with a controller, which is made ready before anything is asked of it,
+// and a Source of it, in a bubble where time passes when nothing else can.
+func inBubble(t *testing.T, o antrea.Options, prepare func(*controller), f func(t *testing.T, c *controller, s *antrea.Source)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := newController(t)
+		if prepare != nil {
+			prepare(c)
+		}
 		config, stop := c.connect()
 		s, err := antrea.New(antrea.Fixed(config), "node-1", o)
 		if err != nil {
@@ -44,6 +47,20 @@ func inBubble(t *testing.T, o antrea.Options, f func(t *testing.T, c *controller
 		<-done
 		synctest.Wait()
 	})
+}
+
+// has makes a controller have what it is told of.
+func has(what convert.ControlPlane) func(*controller) {
+	return func(c *controller) { c.have = what }
+}
+
+// refusing makes a controller refuse all watches.
+func refusing(code int) func(*controller) {
+	return func(c *controller) {
+		for _, r := range resources {
+			c.refuse[r] = code
+		}
+	}
 }
 
 // pass lets time pass until nothing moves any more.
@@ -131,9 +148,8 @@ func is(t *testing.T, s *antrea.Source, want convert.ControlPlane) {
 // its watches have broken. Nothing that it gives out lacks a group.
 func TestSource(t *testing.T) {
 	for seed := range policytest.Seeds(t, 24) {
-		inBubble(t, antrea.Options{}, func(t *testing.T, c *controller, s *antrea.Source) {
+		inBubble(t, antrea.Options{}, func(c *controller) { c.inJSON = seed%3 == 0 }, func(t *testing.T, c *controller, s *antrea.Source) {
 			rnd := policytest.Rand(seed)
-			c.with(func(c *controller) { c.inJSON = seed%3 == 0 })
 			for step, w := range policytest.Walk(rnd, policytest.World(rnd, 2+rnd.IntN(10)), 12) {
 				now := sentTo(t, w, "node/node-1")
 				order := slices.Clone(resources)
@@ -203,8 +219,7 @@ func sentTo(t testing.TB, s policy.Snapshot, target string) convert.ControlPlane
 // What is equal is not told: neither after all watches have broken, nor where objects
 // are told again.
 func TestEqualContent(t *testing.T) {
-	inBubble(t, antrea.Options{}, func(t *testing.T, c *controller, s *antrea.Source) {
-		c.set(sample())
+	inBubble(t, antrea.Options{}, has(sample()), func(t *testing.T, c *controller, s *antrea.Source) {
 		pass(time.Minute)
 		is(t, s, sample())
 		if !news(s) {
@@ -232,8 +247,7 @@ func TestEqualContent(t *testing.T) {
 // While one watch is broken nothing is given out of the others, and the one alone is
 // begun anew.
 func TestOneWatchBreaks(t *testing.T) {
-	inBubble(t, antrea.Options{}, func(t *testing.T, c *controller, s *antrea.Source) {
-		c.set(sample())
+	inBubble(t, antrea.Options{}, has(sample()), func(t *testing.T, c *controller, s *antrea.Source) {
 		pass(time.Minute)
 		was := s.State()
 		c.with(func(c *controller) { c.refuse["addressgroups"] = 503 })
@@ -265,8 +279,7 @@ func TestOneWatchBreaks(t *testing.T) {
 // A State waits for the groups of a policy, whole; a group that never comes is read as
 // what cannot be read, and told.
 func TestMissingGroup(t *testing.T) {
-	inBubble(t, antrea.Options{}, func(t *testing.T, c *controller, s *antrea.Source) {
-		c.set(sample())
+	inBubble(t, antrea.Options{}, has(sample()), func(t *testing.T, c *controller, s *antrea.Source) {
 		pass(time.Minute)
 		was := s.State()
 		now := with(sample(), func(in *convert.ControlPlane) {
@@ -303,12 +316,11 @@ func TestMissingGroup(t *testing.T) {
 // A policy that goes over to another group that it applies to does not leave the old
 // one's workloads bare while the new group is on its way.
 func TestAppliedToOnItsWay(t *testing.T) {
-	inBubble(t, antrea.Options{}, func(t *testing.T, c *controller, s *antrea.Source) {
-		before := with(sample(), func(in *convert.ControlPlane) {
-			in.AppliedTo = append(in.AppliedTo, appliedTo("other", member("o", "")))
-			in.Policies[0].AppliedToGroups = []string{"db", "other"}
-		})
-		c.set(before)
+	before := with(sample(), func(in *convert.ControlPlane) {
+		in.AppliedTo = append(in.AppliedTo, appliedTo("other", member("o", "")))
+		in.Policies[0].AppliedToGroups = []string{"db", "other"}
+	})
+	inBubble(t, antrea.Options{}, has(before), func(t *testing.T, c *controller, s *antrea.Source) {
 		pass(time.Minute)
 		was := s.State()
 		now := with(before, func(in *convert.ControlPlane) {
@@ -369,8 +381,7 @@ func TestNonsense(t *testing.T) {
 		{"a bookmark", rawEvent{kind: watch.Bookmark, object: empty("addressgroups")}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, antrea.Options{}, func(t *testing.T, c *controller, s *antrea.Source) {
-				c.set(sample())
+			inBubble(t, antrea.Options{}, has(sample()), func(t *testing.T, c *controller, s *antrea.Source) {
 				pass(time.Minute)
 				was := s.State()
 				c.with(func(c *controller) { c.refuse["addressgroups"] = 500 }) // so that it is to be seen
@@ -396,12 +407,7 @@ func TestNonsense(t *testing.T) {
 
 // Without an answer there is no State; an empty one is something else.
 func TestNotSynced(t *testing.T) {
-	inBubble(t, antrea.Options{}, func(t *testing.T, c *controller, s *antrea.Source) {
-		c.with(func(c *controller) {
-			for _, r := range resources {
-				c.refuse[r] = 401
-			}
-		})
+	inBubble(t, antrea.Options{}, refusing(401), func(t *testing.T, c *controller, s *antrea.Source) {
 		pass(time.Hour)
 		select {
 		case <-s.Synced():
