@@ -24,7 +24,7 @@
 //   - A connection that falls silent is noticed by client-go's checks of HTTP/2
 //     connections, after 45 s.
 //
-// The reasons are in docs/decisions/0020-watching-a-controller.md.
+// The reasons are in docs/decisions/0021-watching-a-controller.md.
 //
 // With [Options.Dir] the last State is kept in a file, for starts without a controller.
 package antrea
