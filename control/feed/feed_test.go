@@ -239,13 +239,15 @@ func comeAndGo(rnd *rand.Rand, f *Feed, s policy.Snapshot, clients map[string][]
 	}
 }
 
-// spoken is s without what no source says: payloads in Kubernetes NetworkPolicies.
+// spoken is s without what no source says: payloads in Kubernetes NetworkPolicies, and isolation by others.
 func spoken(s policy.Snapshot) policy.Snapshot {
 	for id, p := range s.Policies.All() {
+		q := *p
 		if p.Dialect != policy.KubernetesNetworkPolicy {
+			q.IsolatesIngress, q.IsolatesEgress = false, false
+			s.Policies = s.Policies.Put(id, &q)
 			continue
 		}
-		q := *p
 		q.Ingress, q.Egress = slices.Clone(p.Ingress), slices.Clone(p.Egress)
 		for i := range q.Ingress {
 			q.Ingress[i].L7 = nil
