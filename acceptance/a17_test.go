@@ -198,17 +198,27 @@ ingress: [{action: Allow, ports: [{protocol: TCP, port: 5432}]}]`)
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
 	}
-	sgs := w.runtimeOf(runtimev1alpha1.ResourceSecurityGroup)
-	for _, name := range w.shown(runtimev1alpha1.ResourceSecurityGroup, metav1.ListOptions{LabelSelector: w.named("nephe.antrea.io/vpc-name=${vpc-1}")}) {
-		o, err := sgs.Get(t.Context(), name, metav1.GetOptions{})
+	ours, users := 0, 0
+	w.eventually("the security groups of users and ours", func() error {
+		ours, users = 0, 0
+		l, err := w.runtimeOf(runtimev1alpha1.ResourceSecurityGroup).List(t.Context(), metav1.ListOptions{LabelSelector: w.named("nephe.antrea.io/vpc-name=${vpc-1}")})
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
-		cloudID, _, _ := unstructured.NestedString(o.Object, "status", "cloudId")
-		if got := w.shown(runtimev1alpha1.ResourceSecurityGroup, metav1.ListOptions{FieldSelector: "status.cloudId=" + cloudID}); !slices.Equal(got, []string{name}) || cloudID == "" {
-			t.Errorf("security groups of ID %q: %v, want %s", cloudID, got, name)
+		for _, o := range l.Items {
+			cloudID, _, _ := unstructured.NestedString(o.Object, "status", "cloudId")
+			cloudName, _, _ := unstructured.NestedString(o.Object, "status", "cloudName")
+			if slices.ContainsFunc(w.ours(), func(name string) bool { return strings.EqualFold(name, cloudName) }) {
+				ours++
+			} else {
+				users++
+			}
+			if got := w.shown(runtimev1alpha1.ResourceSecurityGroup, metav1.ListOptions{FieldSelector: "status.cloudId=" + cloudID}); !slices.Equal(got, []string{o.GetName()}) {
+				return fmt.Errorf("those of ID %q are %v; want %s", cloudID, got, o.GetName())
+			}
 		}
-	}
+		return unless(ours == 1 && users == 1, fmt.Sprintf("%d of users and %d of ours", users, ours))
+	})
 	vmp := w.runtimeOf(runtimev1alpha1.ResourceVirtualMachinePolicy)
 	o, err := vmp.Get(t.Context(), w.object("db"), metav1.GetOptions{})
 	if err != nil {

@@ -349,6 +349,15 @@ func (c *azureCloud) ours() []string {
 	return out
 }
 
+func (c *azureCloud) owners() []string {
+	var out []string
+	for _, d := range c.marked() {
+		out = append(out, d["tags"].(map[string]any)["isobar.dev-cluster"].(string))
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 func (c *azureCloud) ports() []string {
 	var out []string
 	for _, d := range c.marked() {

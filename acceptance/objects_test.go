@@ -206,13 +206,16 @@ func (w *world) list(r schema.GroupVersionResource) []string {
 
 // account writes the Secret and the CloudProviderAccount of the sample's account or
 // subscription, named for the provider, with the regions that the estate has.
-func (w *world) account() {
+func (w *world) account() { w.t.Helper(); w.accountNamed(w.cloud.provider()) }
+
+// accountNamed is account with another name.
+func (w *world) accountNamed(name string) {
 	w.t.Helper()
 	if w.azure != nil {
-		w.azureAccount(w.cloud.provider(), azuresim.SampleSubscription)
+		w.azureAccount(name, azuresim.SampleSubscription)
 		return
 	}
-	w.accountOf(w.cloud.provider(), sim.SampleAccount)
+	w.accountOf(name, sim.SampleAccount)
 }
 
 // accountOf writes a Secret and a CloudProviderAccount of that name, of an account of the estate.

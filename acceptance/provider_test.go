@@ -80,6 +80,7 @@ type cloud interface {
 	state() any                  // all that there is
 	attached() map[string]string // what every interface has, and its tags: what has to be as before in the end
 	ours() []string              // the names of groups with our mark
+	owners() []string            // whose marks these have, each once
 	ports() []string             // of the rules of these, as "22" or "22-80"
 	edit(vm string, f func(*labels)) error
 
@@ -150,6 +151,15 @@ func (c awsCloud) ours() []string {
 		out = append(out, g.Name)
 	}
 	return out
+}
+
+func (c awsCloud) owners() []string {
+	var out []string
+	for _, g := range c.marked() {
+		out = append(out, g.Tags["isobar.dev/cluster"])
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func (c awsCloud) ports() []string {

@@ -4,28 +4,30 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	sim "isobar.dev/sim/aws"
 )
 
-// Two account objects of one AWS account, with selectors that overlap: each VM is imported
+func TestTwoAccountsOnOneCloud(t *testing.T)      { twoAccountsOnOneCloud(t, onAWS) }
+func TestAzureTwoAccountsOnOneCloud(t *testing.T) { twoAccountsOnOneCloud(t, onAzure) }
+
+// Two account objects of one account of AWS or subscription of Azure, with selectors that overlap: each VM is imported
 // once, one of the two enforces on all of them, and the other one says so. Nothing is open
 // when a VM goes from a selector of the one to a selector of the other.
-func TestTwoAccountsOnOneCloud(t *testing.T) {
-	w := newWorld(t, estate(wide(network{id: "vpc-1", vms: []vm{{name: "web", role: "web"}, {name: "db", role: "db"}, {name: "app", role: "app"}}})))
+func twoAccountsOnOneCloud(t *testing.T, on provider) {
+	w := on.world(t, wide(network{id: "vpc-1", vms: []vm{{name: "web", role: "web"}, {name: "db", role: "db"}, {name: "app", role: "app"}}}))
+	first := w.cloud.provider()
 	before := w.attached()
 	w.start()
 	w.account()
 	w.warnings()
-	w.accountOf("second", sim.SampleAccount)
-	if got := strings.Join(w.warnings(), "\n"); !strings.Contains(got, "/aws has the same credentials") {
+	w.accountNamed("second")
+	if got := strings.Join(w.warnings(), "\n"); !strings.Contains(got, "/"+first+" has the same ") {
 		t.Errorf("the second account was made with the warnings %q", got)
 	}
-	w.importOf("a-some", "aws", "- vmMatch: [{matchName: web}, {matchName: db}]")
+	w.importOf("a-some", first, "- vmMatch: [{matchName: web}, {matchName: db}]")
 	w.importOf("b-some", "second", "- vmMatch: [{matchName: db}, {matchName: app}]")
 	serveDB(w)
 	w.policy("app", onRole("app", "ingress", allow("ingress", byRole("web"), 8080)))
-	w.mustImport(w.ns, "i-app", "i-db", "i-web")
+	w.mustImport(w.ns, w.objectsOf("app", "db", "web")...)
 	w.settle()
 	const closed = `
 		FROM \ TO      db:5432  db:22  app:8080  app:22
@@ -34,48 +36,39 @@ func TestTwoAccountsOnOneCloud(t *testing.T) {
 	`
 	w.mustReach(closed)
 	w.realized("serve", "app")
-	owners := func() string {
-		seen := map[string]bool{}
-		for _, g := range w.securityGroups() {
-			if o := g.Tags["isobar.dev/cluster"]; o != "" {
-				seen[o] = true
-			}
-		}
-		return fmt.Sprint(len(seen), " owners")
-	}
-	if got := owners(); got != "1 owners" {
-		t.Errorf("groups of %s, want of one", got)
+	if got := w.cloud.owners(); len(got) != 1 {
+		t.Errorf("groups of the owners %v, want of one", got)
 	}
 	w.is(accounts, "second", "Shared", "True EnforcedByAnother", "")
 	w.is(selectors, "b-some", "Overlapping", "True Overlapping", "")
 	w.eventually("it is told of which VM", func() error {
-		return unless(strings.Contains(strings.Join(w.events("b-some"), "\n"), "i-db is imported by "+w.ns+"/a-some"), fmt.Sprint(w.events("b-some")))
+		return unless(strings.Contains(strings.Join(w.events("b-some"), "\n"), strings.ToLower(w.id("db"))+" is imported by "+w.ns+"/a-some"), fmt.Sprint(w.events("b-some")))
 	})
-	if err := w.hasCondition(accounts, "aws", "Shared", "True EnforcedByAnother", ""); err == nil {
+	if err := w.hasCondition(accounts, first, "Shared", "True EnforcedByAnother", ""); err == nil {
 		t.Error("both say that the other one enforces")
 	}
 
 	w.kill()
-	w.sim.ResetCalls()
+	w.cloud.ResetCalls()
 	w.start()
-	w.mustImport(w.ns, "i-app", "i-db", "i-web")
+	w.mustImport(w.ns, w.objectsOf("app", "db", "web")...)
 	w.settle()
 	w.mustNotWrite()
 
 	p := w.watch(w.flows("5432", "22"))
 	p.change("a VM moves to the other account's selector", func() {
-		w.importOf("a-some", "aws", "- vmMatch: [{matchName: web}]")
+		w.importOf("a-some", first, "- vmMatch: [{matchName: web}]")
 		w.eventually("it has moved", func() error {
 			return unless(w.hasCondition(selectors, "b-some", "Overlapping", "True Overlapping", "") != nil, "not yet")
 		})
-		w.mustImport(w.ns, "i-app", "i-db", "i-web")
+		w.mustImport(w.ns, w.objectsOf("app", "db", "web")...)
 		w.settle()
 	})
 	w.mustReach(closed)
 
-	w.removeNamed(accounts, "aws")
+	w.removeNamed(accounts, first)
 	w.mustList(accounts, w.ns, "second")
-	w.mustImport(w.ns, "i-app", "i-db")
+	w.mustImport(w.ns, w.objectsOf("app", "db")...)
 	w.settle()
 	w.mustReach(`
 		FROM \ TO      db:5432  db:22  app:8080  app:22
