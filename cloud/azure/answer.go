@@ -23,6 +23,10 @@ func Answer(objects map[string]Object, w *policy.Workload, d policy.Direction, f
 	if !peer.IsValid() {
 		return false, false, fmt.Errorf("answer for %s: the flow's other end has no address", w.ID)
 	}
+	has := func(key string) bool {
+		g := objects[key].ASG
+		return g != nil && g.Members.Has(peer)
+	}
 	allowed = true
 	for _, n := range w.Interfaces {
 		o, ok := objects[NICKey(n.ID)]
@@ -34,7 +38,7 @@ func Answer(objects map[string]Object, w *policy.Workload, d policy.Direction, f
 		if nsg == nil {
 			return false, true, fmt.Errorf("answer for %s: %s is not there", w.ID, o.NIC.NSG)
 		}
-		allowed = allowed && nsg.passes(d, f, peer.Unmap())
+		allowed = allowed && nsg.passes(d, f, peer.Unmap(), has)
 	}
 	return allowed, governed, nil
 }
@@ -47,17 +51,18 @@ func onAnother(w *policy.Workload, n policy.Interface, a netip.Addr) bool {
 	return slices.ContainsFunc(w.Interfaces, func(o policy.Interface) bool { return slices.Contains(o.Addrs, a) })
 }
 
-// passes asks the rules of one direction, one after the other.
-func (g *NSG) passes(d policy.Direction, f policy.Flow, peer netip.Addr) bool {
+// passes asks the rules of one direction, one after the other. has says whether the peer
+// has an ASG.
+func (g *NSG) passes(d policy.Direction, f policy.Flow, peer netip.Addr, has func(string) bool) bool {
 	for _, r := range g.rules(d) {
-		if r.matches(f, peer) {
+		if r.matches(f, peer, has) {
 			return r.Allow
 		}
 	}
 	return false
 }
 
-func (r Rule) matches(f policy.Flow, peer netip.Addr) bool {
+func (r Rule) matches(f policy.Flow, peer netip.Addr, has func(string) bool) bool {
 	switch r.Protocol {
 	case "*":
 	case "Tcp", "Udp":
@@ -74,5 +79,10 @@ func (r Rule) matches(f policy.Flow, peer netip.Addr) bool {
 	if len(r.Ports) > 0 && !slices.ContainsFunc(r.Ports, func(p Ports) bool { return p.First <= f.Port && f.Port <= p.Last }) {
 		return false
 	}
-	return r.Any || slices.ContainsFunc(r.Prefixes, func(p netip.Prefix) bool { return p.Contains(peer) })
+	return r.hasPeer(peer, has)
+}
+
+// hasPeer says whether the peer of that address is one of the rule's.
+func (r Rule) hasPeer(peer netip.Addr, has func(string) bool) bool {
+	return r.Any || slices.ContainsFunc(r.Prefixes, func(p netip.Prefix) bool { return p.Contains(peer) }) || slices.ContainsFunc(r.Groups, has)
 }

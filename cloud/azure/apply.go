@@ -14,10 +14,11 @@ import (
 )
 
 // Apply makes the changes so that each interface has, at every moment, the rules that
-// it had before or those that it is to have: new NSGs are made, then interfaces move and
-// NSGs are rewritten in an order that lets nobody have another's rules, and only then
-// goes what nobody carries any more. Where a change cannot be made, what depends on it
-// waits for the next time.
+// it had before or those that it is to have, and others' rules mean by it what they did
+// before or are to mean: new groups are made, then interfaces and NSGs are written in an
+// order that lets nobody have another's rules, and only then goes what nobody carries or
+// names any more. Where a change cannot be made, what depends on it waits for the next
+// time.
 func (d *Driver) Apply(ctx context.Context, changes []plan.Change[Object]) error {
 	if d.err != nil {
 		return d.err
@@ -26,11 +27,19 @@ func (d *Driver) Apply(ctx context.Context, changes []plan.Change[Object]) error
 		return errors.New("apply: the VNet has not been read")
 	}
 	a := &applier{Driver: d, failed: map[string]error{}}
-	var fresh, gone []plan.Change[Object]
+	var members, fresh, gone, goneMembers []plan.Change[Object]
 	for _, c := range changes {
-		switch isNIC := c.Want != nil && c.Want.NIC != nil || c.Want == nil && c.Have.NIC != nil; {
-		case isNIC:
+		o := c.Want
+		if o == nil {
+			o = c.Have
+		}
+		switch {
+		case o.NIC != nil:
 			a.movers = append(a.movers, a.mover(c))
+		case o.ASG != nil && c.Want == nil:
+			goneMembers = append(goneMembers, c)
+		case o.ASG != nil:
+			members = append(members, c)
 		case c.Want == nil:
 			gone = append(gone, c)
 		case d.ground.nsgs[c.Key] == nil:
@@ -39,9 +48,18 @@ func (d *Driver) Apply(ctx context.Context, changes []plan.Change[Object]) error
 			a.rewrites = append(a.rewrites, c)
 		}
 	}
+	a.weave(slices.Concat(fresh, a.rewrites))
+	each(members, func(c plan.Change[Object]) {
+		if d.ground.asgs[c.Key] == nil {
+			a.done(c.Key, a.createASG(ctx, c))
+		} else {
+			a.done(c.Key, a.settleASG(ctx, c))
+		}
+	})
 	each(fresh, func(c plan.Change[Object]) { a.done(c.Key, a.create(ctx, c)) })
 	a.run(ctx)
 	each(gone, func(c plan.Change[Object]) { a.done(c.Key, a.remove(ctx, c)) })
+	each(goneMembers, func(c plan.Change[Object]) { a.done(c.Key, a.removeASG(ctx, c)) })
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(a.failed)) {
 		errs = append(errs, &plan.ChangeError{Key: key, Err: scrub(d.account.config.Credentials, a.failed[key])})
@@ -78,7 +96,7 @@ func (a *applier) failure(key string) error {
 
 // create makes an NSG, with a name that no other has.
 func (a *applier) create(ctx context.Context, c plan.Change[Object]) error {
-	id := a.nsgID(c.Want.NSG.Class)
+	id := a.newID("networkSecurityGroups", c.Want.NSG.Class)
 	doc := document{
 		"location": a.ground.location,
 		"tags": map[string]any{
@@ -117,14 +135,14 @@ func (a *applier) learned(key string, id resourceID, doc document, want *NSG) er
 	return nil
 }
 
-// nsgID returns the ID for a new NSG.
-func (a *applier) nsgID(class string) resourceID {
+// newID returns the ID for a new group.
+func (a *applier) newID(kind, class string) resourceID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	base := a.account.config.Prefix + "-" + class + "-" + vnetMark(a.vnet)[:8]
 	name := base
 	for n := 2; ; n++ {
-		id := networkID(a.region.subscription, a.ground.group, "networkSecurityGroups", name)
+		id := networkID(a.region.subscription, a.ground.group, kind, name)
 		if a.ground.exists[id.key()] == "" {
 			return id
 		}
@@ -176,7 +194,7 @@ func (a *applier) rewrite(ctx context.Context, c plan.Change[Object]) error {
 
 // has says whether an NSG is as it is wanted.
 func (a *applier) has(x *nsg, want *NSG) bool {
-	g := &ground{nsgs: map[string]*nsgFacts{}, keys: map[string]string{}}
+	g := &ground{nsgs: map[string]*nsgFacts{}, keys: map[string]string{}, asgKeys: a.ground.asgKeys}
 	key := a.learn(g, x)
 	return key == NSGKey(want.Class) && (Object{NSG: g.nsgs[key].now}).Equal(Object{NSG: want})
 }
@@ -204,7 +222,7 @@ func (a *applier) setRules(doc document, want *NSG) (bool, error) {
 		if strings.EqualFold(r.Properties.Direction, "Outbound") {
 			dir = policy.Egress
 		}
-		if _, ours := a.rule(r, dir); ours {
+		if a.isOurRule(r) {
 			have[r.Name] = int(r.Properties.Priority)
 			continue
 		}
@@ -222,7 +240,11 @@ func (a *applier) setRules(doc document, want *NSG) (bool, error) {
 			return false, fmt.Errorf("rules of others leave no priorities for the %d %v rules", len(list), dir)
 		}
 		for i, r := range list {
-			rules = append(rules, a.ruleDocument(r, dir, priorities[i]))
+			rule, err := a.ruleDocument(r, dir, priorities[i])
+			if err != nil {
+				return false, err
+			}
+			rules = append(rules, rule)
 		}
 	}
 	properties["securityRules"] = rules
@@ -230,9 +252,9 @@ func (a *applier) setRules(doc document, want *NSG) (bool, error) {
 }
 
 // ruleDocument returns a rule as Azure takes it.
-func (d *Driver) ruleDocument(r Rule, dir policy.Direction, priority int) map[string]any {
+func (a *applier) ruleDocument(r Rule, dir policy.Direction, priority int) (map[string]any, error) {
 	p := map[string]any{
-		"description": strings.TrimSuffix(d.mark()+" "+r.About, " "), "protocol": r.Protocol, "priority": priority, "sourcePortRange": "*",
+		"description": strings.TrimSuffix(a.mark()+" "+r.About, " "), "protocol": r.Protocol, "priority": priority, "sourcePortRange": "*",
 		"access": map[bool]string{true: "Allow", false: "Deny"}[r.Allow],
 	}
 	self, peer := "destination", "source"
@@ -262,7 +284,19 @@ func (d *Driver) ruleDocument(r Rule, dir policy.Direction, priority int) map[st
 	if !r.Any && len(prefixes) == 0 { // it would be every address
 		prefixes = append(prefixes, "none")
 	}
-	put(peer+"AddressPrefix", peer+"AddressPrefixes", prefixes)
+	var groups []any
+	for _, key := range r.Groups {
+		id := a.asgOf(key)
+		if len(id.names) == 0 {
+			return nil, fmt.Errorf("waits for %s", key)
+		}
+		groups = append(groups, map[string]any{"id": id.String()})
+	}
+	if len(groups) > 0 {
+		p[peer+"ApplicationSecurityGroups"] = groups
+	} else {
+		put(peer+"AddressPrefix", peer+"AddressPrefixes", prefixes)
+	}
 	put("destinationPortRange", "destinationPortRanges", ranges)
-	return map[string]any{"name": r.Name, "properties": p}
+	return map[string]any{"name": r.Name, "properties": p}, nil
 }

@@ -31,6 +31,7 @@ const (
 // The types of resources, as parts of IDs.
 const (
 	typeNSG      = "Microsoft.Network/networkSecurityGroups"
+	typeASG      = "Microsoft.Network/applicationSecurityGroups"
 	typeNIC      = "Microsoft.Network/networkInterfaces"
 	typeVNet     = "Microsoft.Network/virtualNetworks"
 	typeSubnet   = "Microsoft.Network/virtualNetworks/subnets"
@@ -335,6 +336,7 @@ func (c *client) await(ctx context.Context, resp *http.Response) (json.RawMessag
 // of resource. The custom role in deploy/iam has these and what writing involves.
 var actions = map[string]bool{ // read only
 	typeNSG + "/read": true, typeNSG + "/write": true, typeNSG + "/delete": true,
+	typeASG + "/read": true, typeASG + "/write": true, typeASG + "/delete": true,
 	typeNIC + "/read": true, typeNIC + "/write": true,
 	typeVNet + "/" + listAdminRules + "/action": true,
 	typeVNet + "/read":                          true, typePublicIP + "/read": true,

@@ -39,13 +39,20 @@ func (d *Driver) Lower(rs policy.Ruleset) (map[string]Object, []policy.Refusal) 
 }
 
 func (d *Driver) place() Place {
-	p := Place{Quotas: d.account.config.Quotas}
+	p := Place{Quotas: d.account.config.Quotas, ManyPeers: d.account.options.ManyPeers, ManyClasses: d.account.options.ManyClasses}
 	if d.ground == nil {
 		return p
 	}
-	p.Prefixes, p.Peers, p.Foreign = d.ground.prefixes, d.ground.peers, d.ground.foreign
+	p.Prefixes, p.Peers, p.Foreign, p.ForeignASGs, p.NoASGs = d.ground.prefixes, d.ground.peers, d.ground.foreign, d.ground.others, d.ground.noASGs
 	p.Present, p.Attached, p.Taken = map[string]*NSG{}, map[string]string{}, map[string]int{}
-	for _, f := range d.ground.nsgs {
+	p.Interfaces, p.Rules, p.Spoiled = map[string]Interface{}, map[string]*NSG{}, map[string]bool{}
+	for _, f := range d.ground.asgs {
+		p.ASGs = append(p.ASGs, f.now.Class)
+		p.Spoiled[f.now.Class] = f.spoiled
+	}
+	slices.Sort(p.ASGs)
+	for key, f := range d.ground.nsgs {
+		p.Rules[key] = f.now
 		if strings.HasPrefix(f.now.Class, "e-") && !strings.Contains(f.now.Class, "~") {
 			p.Present[f.now.Class] = f.now
 		}
@@ -54,6 +61,7 @@ func (d *Driver) place() Place {
 		}
 	}
 	for key, f := range d.ground.nics {
+		p.Interfaces[strings.TrimPrefix(key, "nic/")] = Interface{NSG: f.nsg, Addrs: f.addrs, Groups: f.groups, Others: f.others, Closed: f.owner != "" && f.owner != d.cluster()}
 		if g := d.ground.nsgs[f.nsg]; g != nil && p.Present[g.now.Class] != nil {
 			p.Attached[strings.TrimPrefix(key, "nic/")] = g.now.Class
 		}
@@ -78,14 +86,30 @@ func (d *Driver) Notes() []plan.Note {
 func (d *Driver) Usage(objects map[string]Object) []plan.Usage { return UsageOf(d.place(), objects) }
 
 // Concerned returns the workloads for which the policies may not hold while a change is
-// not done: those whose interfaces have the NSG, or are the interface.
+// not done: those whose interfaces have the NSG, or are the interface, and those whose
+// rules name an ASG that is not there, or that the interface has and should not or the
+// other way round.
 func (d *Driver) Concerned(rs policy.Ruleset, objects map[string]Object, c plan.Change[Object]) plan.Workloads {
 	var out plan.Workloads
+	affected := map[string]bool{c.Key: true}
+	var groups []string
+	for _, o := range []*Object{c.Have, c.Want} {
+		switch {
+		case o == nil:
+		case o.ASG != nil:
+			groups = append(groups, c.Key)
+		case o.NIC != nil:
+			groups = append(groups, o.NIC.Groups...)
+		}
+	}
+	for key, o := range objects {
+		affected[key] = affected[key] || o.NSG != nil && len(groups) > 0 && slices.ContainsFunc(o.NSG.named(), func(g string) bool { return slices.Contains(groups, g) })
+	}
 	for _, e := range rs.Workloads {
 		if slices.ContainsFunc(e.Workload.Interfaces, func(n policy.Interface) bool {
 			key := NICKey(n.ID)
 			o := objects[key]
-			return key == c.Key || o.NIC != nil && o.NIC.NSG == c.Key
+			return affected[key] || o.NIC != nil && affected[o.NIC.NSG]
 		}) {
 			out.IDs = append(out.IDs, e.Workload.ID)
 		}
@@ -100,13 +124,10 @@ func (d *Driver) Describe(c plan.Change[Object]) string {
 		o = c.Have
 	}
 	if o.NIC != nil {
-		switch c.Op() {
-		case plan.Create:
-			return "attach " + c.Want.NIC.NSG
-		case plan.Delete:
-			return "give back what it had"
-		}
-		return fmt.Sprintf("%s becomes %s", cmp.Or(c.Have.NIC.NSG, "what it has"), c.Want.NIC.NSG)
+		return describeNIC(c)
+	}
+	if o.ASG != nil {
+		return "ASG"
 	}
 	switch c.Op() {
 	case plan.Create:
@@ -130,6 +151,33 @@ func (d *Driver) Describe(c plan.Change[Object]) string {
 	}
 	if len(parts) > 8 {
 		parts = append(parts[:8], fmt.Sprintf("and %d more", len(parts)-8))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// describeNIC says what a change of an interface does.
+func describeNIC(c plan.Change[Object]) string {
+	var have, want NIC
+	if c.Have != nil {
+		have = *c.Have.NIC
+	}
+	if c.Want != nil {
+		want = *c.Want.NIC
+	}
+	var parts []string
+	switch {
+	case want.NSG == "" && (have.NSG != "" || have.Kept):
+		parts = append(parts, "give back what it had")
+	case want.NSG != "" && c.Have == nil:
+		parts = append(parts, "attach "+want.NSG)
+	case want.NSG != have.NSG || have.Kept != want.Kept || slices.Equal(have.Groups, want.Groups):
+		parts = append(parts, fmt.Sprintf("%s becomes %s", cmp.Or(have.NSG, "what it has"), cmp.Or(want.NSG, "what it has")))
+	}
+	for _, key := range lacking(want.Groups, have.Groups) {
+		parts = append(parts, "join "+key)
+	}
+	for _, key := range lacking(have.Groups, want.Groups) {
+		parts = append(parts, "leave "+key)
 	}
 	return strings.Join(parts, ", ")
 }

@@ -72,7 +72,7 @@ func (l *lowering) try(c *class, d policy.Direction, room int, without map[strin
 		steps, refusals := l.f.Steps(in)
 		a.refusals = append(refusals, l.blurred(steps, c.families)...)
 		if list, ok := lines(steps, c.families); ok {
-			if a.rules, ok = l.rulesOf(d, list); ok && l.fits(a.rules, room) {
+			if a.rules, ok = l.rulesOf(d, list, c.members); ok && l.fits(a.rules, room) {
 				return a
 			}
 			if !ok {
@@ -84,7 +84,7 @@ func (l *lowering) try(c *class, d policy.Direction, room int, without map[strin
 	if len(c.parts) > 1 {
 		a.refusals = refusals
 	}
-	rules := l.flatRules(d, allowed, c.families)
+	rules := l.flatRules(d, allowed, c.families, c.members)
 	if a.rules == nil || l.fits(rules, room) || l.excess(rules, room) < l.excess(a.rules, room) {
 		a.rules = rules
 	}
@@ -247,7 +247,7 @@ const (
 // alone; what else decides by how much less is needed without it.
 func (l *lowering) costs(c *class, d policy.Direction, need int, cost func([]Rule) int) []policy.RuleCost {
 	price := func(without func(string) bool, denies bool) int {
-		x := &class{families: c.families}
+		x := &class{families: c.families, members: c.members}
 		for _, p := range c.parts {
 			in := p.Input(d)
 			in.Rules = slices.DeleteFunc(slices.Clone(in.Rules), without)

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"isobar.dev/plan"
-	"isobar.dev/policy"
 )
 
 // remove takes away an NSG that no interface of ours carries: it is deleted or, where
@@ -67,7 +66,7 @@ func (a *applier) leave(doc document, x *nsg) (write, others bool) {
 	rules, _ := properties["securityRules"].([]any)
 	theirs := []any{}
 	for i := range x.Properties.Rules {
-		if _, ours := a.rule(&x.Properties.Rules[i], policy.Ingress); !ours && i < len(rules) {
+		if ours := a.isOurRule(&x.Properties.Rules[i]); !ours && i < len(rules) {
 			theirs = append(theirs, rules[i])
 		}
 	}

@@ -20,10 +20,19 @@ type Quotas struct {
 	RulesPerNSG     int // 1,000, of both directions together
 	AddressesPerNSG int // 4,000 sources, and as many destinations, over all rules
 	NSGsPerRegion   int // 5,000, whoever made them
+
+	ASGsPerRegion int // 3,000, whoever made them
+	ASGsPerNIC    int // 20, whoever made them
+	ASGsPerNSG    int // 100, over all rules
+	ASGsPerRule   int // 10 as its source, and as many as its destination
+	ConfigsPerASG int // 4,000 IP configurations
 }
 
 func (q Quotas) orDefaults() Quotas {
-	return Quotas{cmp.Or(q.RulesPerNSG, 1000), cmp.Or(q.AddressesPerNSG, 4000), cmp.Or(q.NSGsPerRegion, 5000)}
+	return Quotas{
+		cmp.Or(q.RulesPerNSG, 1000), cmp.Or(q.AddressesPerNSG, 4000), cmp.Or(q.NSGsPerRegion, 5000),
+		cmp.Or(q.ASGsPerRegion, 3000), cmp.Or(q.ASGsPerNIC, 20), cmp.Or(q.ASGsPerNSG, 100), cmp.Or(q.ASGsPerRule, 10), cmp.Or(q.ConfigsPerASG, 4000),
+	}
 }
 
 // check refuses what cannot be.
@@ -32,6 +41,8 @@ func (q Quotas) check() error {
 	switch {
 	case d.RulesPerNSG < 2, d.AddressesPerNSG < 1, d.NSGsPerRegion < 1:
 		return errors.New("quotas: a limit that leaves no place for a rule in each direction")
+	case d.ASGsPerRegion < 1, d.ASGsPerNIC < 1, d.ASGsPerNSG < 1, d.ASGsPerRule < 1, d.ConfigsPerASG < 1:
+		return errors.New("quotas: a limit below 1")
 	case d.RulesPerNSG > lastPriority-firstPriority+1:
 		return fmt.Errorf("quotas: %d rules in a group: there are not so many priorities", d.RulesPerNSG)
 	}
@@ -50,8 +61,19 @@ type Place struct {
 	Attached map[string]string
 	// Taken is how many rules of others are in each of our NSGs, by class.
 	Taken map[string]int
-	// Foreign is how many NSGs of the region are not ours, or are of another VNet.
-	Foreign int
+	// Foreign is how many NSGs of the region are not ours, or are of another VNet, and
+	// ForeignASGs how many ASGs.
+	Foreign, ForeignASGs int
+	// Interfaces are those of the VNet, by resource ID in lower case; nil means not known.
+	Interfaces map[string]Interface
+	Rules      map[string]*NSG // all our NSGs as they are, by key
+	ASGs       []string        // the classes of our ASGs, sorted
+	Spoiled    map[string]bool // those of them that others have given to what we do not write
+	NoASGs     bool            // they may not be read or written
+	// ManyPeers and ManyClasses are from how many prefixes, named by how many classes, a
+	// group of peers gets an ASG; 0 means 200 and 2. A change of members then costs one
+	// call for each member, whose interface is written, and not one for each class.
+	ManyPeers, ManyClasses int
 }
 
 // Peer is a peered VNet.
@@ -63,13 +85,22 @@ type Peer struct {
 // Lower returns the Objects that enforce rs in a VNet, and what they cannot. What
 // it returns depends on its arguments alone.
 func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
-	p.Quotas = p.Quotas.orDefaults()
+	p.Quotas, p.ManyPeers, p.ManyClasses = p.Quotas.orDefaults(), cmp.Or(p.ManyPeers, 200), cmp.Or(p.ManyClasses, 2)
 	l := newLowering(p, rs)
+	l.enroll(l.choose())
 	for _, c := range l.classes {
 		l.fit(c)
 	}
 	l.ration(max(p.Quotas.NSGsPerRegion-p.Foreign, 1))
-	l.nameNSGs()
+	l.dropUnused()
+	for l.nameNSGs(); l.untangle(); {
+		l.nameNSGs()
+	}
+	return l.objects(), plan.SortRefusals(l.refusals)
+}
+
+// objects returns what has been lowered.
+func (l *lowering) objects() map[string]Object {
 	out := map[string]Object{}
 	for _, c := range l.classes {
 		key := NSGKey(c.nsg.Class)
@@ -78,7 +109,19 @@ func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 			out[NICKey(nic)] = Object{NIC: &NIC{NSG: key, Kept: true}}
 		}
 	}
-	return out, plan.SortRefusals(l.refusals)
+	for _, m := range l.members {
+		out[m.key()] = Object{ASG: &ASG{Class: m.class, Members: m.addrs}}
+		for _, nic := range m.nics {
+			key := NICKey(nic)
+			if out[key].NIC == nil {
+				out[key] = Object{NIC: &NIC{}}
+			}
+			n := out[key].NIC
+			n.Groups = append(n.Groups, m.key())
+			slices.Sort(n.Groups)
+		}
+	}
+	return out
 }
 
 // lowering is one call of Lower.
@@ -86,8 +129,13 @@ type lowering struct {
 	Place
 	rs       policy.Ruleset
 	f        *flat.Flattener
+	network  string
 	classes  []*class // by ID
 	refusals []policy.Refusal
+	members  []*membership           // the larger first
+	told     map[string][]netip.Addr // of interfaces, by workloads
+	addrs    map[string]flat.Set     // see addrsOf
+	bases    map[string]where        // what the classes of ASGs stand for
 }
 
 // class is all network interfaces that are under the same policy.
@@ -96,7 +144,11 @@ type class struct {
 	parts     []classes.Part // more than one where several workloads have one interface
 	workloads []string
 	nics      []string
-	families  flat.Set // all addresses of the families that it may speak
+	families  flat.Set        // all addresses of the families that it may speak
+	peers     []string        // Keys of the groups that its rules name, sorted
+	usable    map[string]bool // those of them for which its rules can name ASGs
+	picks     map[string]bool // those of these that it does name, where they are ASGs
+	members   []*membership   // of these, the larger first
 	nsg       *NSG
 	carriers  []string // network interfaces that have the NSG: those of twins, too
 	twin      *class   // whose NSG it shares, since they have the same rules
@@ -108,16 +160,20 @@ type class struct {
 var directions = []policy.Direction{policy.Ingress, policy.Egress}
 
 func newLowering(p Place, rs policy.Ruleset) *lowering {
-	l := &lowering{Place: p, rs: rs}
-	o := flat.Options{Prefixes: p.Prefixes}
+	l := &lowering{Place: p, rs: rs, addrs: map[string]flat.Set{}, bases: map[string]where{}}
 	if len(rs.Workloads) > 0 {
-		o.Network = rs.Workloads[0].Workload.Network
+		l.network = rs.Workloads[0].Workload.Network
 	}
+	o := flat.Options{Prefixes: p.Prefixes, Network: l.network}
 	for _, x := range p.Peers {
 		o.Joined = append(o.Joined, flat.Network{ID: x.VNet, Prefixes: x.Prefixes})
 	}
 	l.f = flat.New(rs, o)
+	l.tell()
 	l.classify()
+	for _, c := range l.classes {
+		c.peers = l.peersOf(c)
+	}
 	return l
 }
 

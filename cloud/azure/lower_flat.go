@@ -17,8 +17,8 @@ type area struct {
 // what an NSG cannot tell apart, which is allowed only as a whole. First comes what is
 // allowed with all traffic, then kind by kind what else is, and then the rest of traffic,
 // behind rules that deny the kinds which it must not open.
-func (l *lowering) flatRules(d policy.Direction, allowed flat.Allowed, families flat.Set) []Rule {
-	w := writer{l: l, d: d}
+func (l *lowering) flatRules(d policy.Direction, allowed flat.Allowed, families flat.Set, members []*membership) []Rule {
+	w := writer{l: l, d: d, members: members}
 	tcp, udp := regions(allowed, policy.TCP, families), regions(allowed, policy.UDP, families)
 	icmp, rest := wholes(allowed, families)
 	all := icmp.Intersect(rest).Intersect(whole(tcp)).Intersect(whole(udp))

@@ -210,8 +210,8 @@ func prune(list []line) []line {
 
 // rulesOf writes the lines as rules, a closing one last. ok is false where a line
 // matches of what only "*" matches, and not the rest.
-func (l *lowering) rulesOf(d policy.Direction, list []line) (rules []Rule, ok bool) {
-	w := writer{l: l, d: d}
+func (l *lowering) rulesOf(d policy.Direction, list []line, members []*membership) (rules []Rule, ok bool) {
+	w := writer{l: l, d: d, members: members}
 	if n := len(list); !list[n-1].allow {
 		list = list[:n-1] // which is the closing one
 	}
@@ -277,10 +277,11 @@ func matches(b, every boxes) (out []pattern, ok bool) {
 
 // writer writes rules.
 type writer struct {
-	l     *lowering
-	d     policy.Direction
-	rules []Rule
-	parts map[string]int // how many rules each Key has so far
+	l       *lowering
+	d       policy.Direction
+	members []*membership
+	rules   []Rule
+	parts   map[string]int // how many rules each Key has so far
 }
 
 // write writes a rule, or one for each family, for the addresses of need, which is
@@ -295,11 +296,34 @@ func (w *writer) write(key string, allow bool, m pattern, need, within flat.Set)
 		w.add(key, r)
 		return
 	}
+	groups, theirs := w.groups(m, need, within)
+	for chunk := range slices.Chunk(groups, w.l.Quotas.ASGsPerRule) {
+		x := r
+		x.Groups = chunk
+		w.add(key, x)
+	}
+	// What is left to addresses says nothing of the members of ASGs, so that it stays as
+	// it is when these come and go.
+	need, within = need.Minus(theirs), within.Minus(theirs)
 	for _, family := range []func(flat.Set) flat.Set{flat.Set.V4, flat.Set.V6} {
 		if r.Prefixes = family(need).Cover(family(within)); len(r.Prefixes) > 0 {
 			w.add(key, r)
 		}
 	}
+}
+
+// groups returns the ASGs that stand for addresses of need, and the addresses that they
+// stand for: all those whose members are within, and that are more than one prefix.
+// Whatever Azure takes for ICMP in IPv6, it is not written: so members that have
+// addresses of both families are no ASG there.
+func (w *writer) groups(m pattern, need, within flat.Set) (keys []string, theirs flat.Set) {
+	for _, x := range w.members {
+		if x.addrs.Within(within) && !(m.protocol == "Icmp" && !x.addrs.V6().IsEmpty()) && len(x.addrs.Intersect(need).Prefixes()) > 1 {
+			keys, theirs = append(keys, x.key()), theirs.Union(x.addrs)
+		}
+	}
+	slices.Sort(keys)
+	return keys, theirs
 }
 
 // add adds a rule, with its name.
@@ -313,9 +337,19 @@ func (w *writer) add(key string, r Rule) {
 	}
 	of := key
 	if key == "" { // of no rule, or of many: what it says is who it is
-		of = r.String()
+		x := r
+		x.Groups = nil
+		of = x.String()
 		for _, p := range r.Prefixes {
 			of += " " + p.String()
+		}
+	}
+	if len(r.Groups) > 0 { // counted apart, and whichever of its ASGs stands for a group
+		of += " members"
+		for _, g := range r.Groups[:1] {
+			if key == "" {
+				of += " " + stem(g)
+			}
 		}
 	}
 	w.parts[of]++

@@ -8,17 +8,22 @@ import (
 	"strings"
 
 	"isobar.dev/policy"
+	"isobar.dev/policy/flat"
 )
 
-// Object is what Azure has of a Ruleset: exactly one of a network security group
-// and what is attached to a network interface.
+// Object is what Azure has of a Ruleset: exactly one of a network security group, an
+// application security group and what is attached to a network interface.
 type Object struct {
 	NSG *NSG
+	ASG *ASG
 	NIC *NIC
 }
 
 // NSGKey returns the key of a network security group.
 func NSGKey(class string) string { return "nsg/" + class }
+
+// ASGKey returns the key of an application security group.
+func ASGKey(class string) string { return "asg/" + class }
 
 // NICKey returns the key of a network interface, by its resource ID in any case.
 func NICKey(id string) string { return "nic/" + strings.ToLower(id) }
@@ -32,17 +37,26 @@ type NSG struct {
 	Unsettled bool
 }
 
-// Rule is a security rule with one peer: what it says about traffic of its direction
+// ASG is an application security group: it stands for members of a group of peers.
+type ASG struct {
+	Class     string   // what it stands for; part of its name, and unique in the VNet
+	Unsettled bool     // as that of an NSG
+	Members   flat.Set // the addresses of those who are to have it; in what is wanted alone
+}
+
+// Rule is a security rule with one sort of peers: what it says about traffic of its direction
 // between the interface, whatever its address, and others. The first that matches
 // decides. Which priority it has is for Apply to find: see numbers.
 type Rule struct {
 	Name     string // unique in the NSG
 	About    string // for people: the ID of the policy, cut short
 	Allow    bool
-	Protocol string         // "*", "Tcp", "Udp" or "Icmp"
-	Ports    []Ports        // destination ports, in order; none means all
-	Any      bool           // every address, in place of Prefixes
+	Protocol string  // "*", "Tcp", "Udp" or "Icmp"
+	Ports    []Ports // destination ports, in order; none means all
+	// The peers, in exactly one way.
+	Any      bool           // every address
 	Prefixes []netip.Prefix // of one family, in order
+	Groups   []string       // keys of ASGs of ours, in order: their members in both families
 }
 
 // Ports is a range of ports, both ends included.
@@ -61,14 +75,18 @@ type NIC struct {
 	NSG string // key of ours; empty when it has another or none
 	// Kept: what it had before is remembered, to be attached again.
 	Kept      bool
-	Unsettled bool // as that of an NSG
+	Groups    []string // keys of the ASGs of ours that it has, in order, besides those of others
+	Unsettled bool     // as that of an NSG
 }
 
 // Equal says whether both are the same.
 func (r Rule) Equal(o Rule) bool {
 	return r.Name == o.Name && r.About == o.About && r.Allow == o.Allow && r.Protocol == o.Protocol && r.Any == o.Any &&
-		slices.Equal(r.Ports, o.Ports) && slices.Equal(r.Prefixes, o.Prefixes)
+		slices.Equal(r.Ports, o.Ports) && slices.Equal(r.Prefixes, o.Prefixes) && slices.Equal(r.Groups, o.Groups)
 }
+
+// equalRules says whether both lists are the same.
+func equalRules(a, b []Rule) bool { return slices.EqualFunc(a, b, Rule.Equal) }
 
 // String returns "allow Tcp 80,443 10.0.0.0/8".
 func (r Rule) String() string {
@@ -83,6 +101,7 @@ func (r Rule) String() string {
 	if len(ports) > 0 {
 		parts = append(parts, strings.Join(ports, ","))
 	}
+	parts = append(parts, r.Groups...)
 	switch n := len(r.Prefixes); {
 	case r.Any:
 		parts = append(parts, "any")
@@ -108,7 +127,9 @@ func (g *NSG) rules(d policy.Direction) []Rule {
 func addresses(rules []Rule) int {
 	n := 0
 	for _, r := range rules {
-		n += max(len(r.Prefixes), 1)
+		if len(r.Groups) == 0 {
+			n += max(len(r.Prefixes), 1)
+		}
 	}
 	return n
 }
@@ -117,11 +138,30 @@ func addresses(rules []Rule) int {
 func (o Object) Equal(p Object) bool {
 	switch {
 	case o.NSG != nil && p.NSG != nil:
-		return o.NSG.Class == p.NSG.Class && o.NSG.Unsettled == p.NSG.Unsettled && slices.EqualFunc(o.NSG.Ingress, p.NSG.Ingress, Rule.Equal) && slices.EqualFunc(o.NSG.Egress, p.NSG.Egress, Rule.Equal)
+		return o.NSG.Class == p.NSG.Class && o.NSG.Unsettled == p.NSG.Unsettled && o.NSG.says(p.NSG)
+	case o.ASG != nil && p.ASG != nil:
+		return o.ASG.Class == p.ASG.Class && o.ASG.Unsettled == p.ASG.Unsettled
 	case o.NIC != nil && p.NIC != nil:
-		return *o.NIC == *p.NIC
+		return o.NIC.NSG == p.NIC.NSG && o.NIC.Kept == p.NIC.Kept && o.NIC.Unsettled == p.NIC.Unsettled && slices.Equal(o.NIC.Groups, p.NIC.Groups)
 	}
 	return false
+}
+
+// says says whether both have the same rules.
+func (g *NSG) says(o *NSG) bool {
+	return equalRules(g.Ingress, o.Ingress) && equalRules(g.Egress, o.Egress)
+}
+
+// named returns the ASGs that the rules name, each once, in order.
+func (g *NSG) named() []string {
+	var out []string
+	for _, d := range directions {
+		for _, r := range g.rules(d) {
+			out = append(out, r.Groups...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // ports is what rules cost of the quota of ports.

@@ -31,4 +31,6 @@ type Options struct {
 	// PollEvery is how long to wait between two questions whether an operation is done;
 	// 0 means a second, which is the least that the SDK allows outside of tests.
 	PollEvery time.Duration
+	// ManyPeers and ManyClasses are those of a Place.
+	ManyPeers, ManyClasses int
 }

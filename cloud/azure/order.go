@@ -3,40 +3,86 @@ package azure
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"isobar.dev/plan"
 )
 
-// mover is one interface on its way from one NSG to another.
+// mover is one interface on its way from one NSG to another, and from some ASGs to
+// others.
 type mover struct {
-	key, from, to string // from and to are keys of NSGs of ours, or empty
-	id            resourceID
-	err           error // why it is not known where it is
-	moved         bool
+	shift
+	key   string
+	id    resourceID
+	err   error      // why it is not known where it is
+	queue [][]string // the ASGs that it is to have, one after the other
+	moved bool       // it has the NSG that it is to have
+	tidy  bool       // and remembers what it is to remember
+	joins bool       // it has everything that it gets
+	fails bool
 }
 
 func (a *applier) mover(c plan.Change[Object]) *mover {
-	m := &mover{key: c.Key}
+	m := &mover{key: c.Key, shift: shift{nic: strings.TrimPrefix(c.Key, "nic/")}}
 	if c.Want != nil {
-		m.to = c.Want.NIC.NSG
+		m.to, m.gets = c.Want.NIC.NSG, c.Want.NIC.Groups
 	}
+	kept := false
 	if f := a.ground.nics[c.Key]; f != nil {
-		m.from, m.id = f.nsg, f.id
-		return m
+		m.from, m.had, m.addrs, m.id = f.nsg, f.groups, f.addrs, f.id
+		kept = f.kept && f.owner == a.cluster()
+	} else {
+		m.id, m.err = parseID(m.nic)
 	}
-	m.id, m.err = parseID(strings.TrimPrefix(c.Key, "nic/"))
+	unsettled := c.Have != nil && c.Have.NIC.Unsettled
+	m.moved = m.from == m.to && kept == (m.to != "") && !(unsettled && m.to != "")
+	m.tidy = m.moved || m.to != ""
+	if !slices.Equal(m.had, m.gets) || unsettled && m.moved {
+		m.queue = [][]string{m.gets}
+	}
 	return m
 }
 
-// run moves interfaces and rewrites NSGs, many at once. An NSG is rewritten when all
-// that leave it have left: until then they have its old rules. An interface moves when
-// the NSG that it comes to has its new rules. Lowering takes care that this does not go
-// around in circles: see tangled. If it does, since the cloud is not as it was, what is
-// left waits for the next time.
+// weave finds when each interface changes its ASGs; written are the NSGs that are made
+// or rewritten.
+func (a *applier) weave(written []plan.Change[Object]) {
+	have, want := map[string]*NSG{}, map[string]*NSG{}
+	for key, f := range a.ground.nsgs {
+		have[key], want[key] = f.now, f.now
+	}
+	for _, c := range written {
+		want[c.Key] = c.Want.NSG
+	}
+	shifts := make([]*shift, len(a.movers))
+	for i, m := range a.movers {
+		shifts[i] = &m.shift
+	}
+	weave(have, want, shifts)
+	for _, m := range a.movers {
+		if m.joins = len(m.queue) == 0; m.mode == twice {
+			if both := union(m.had, m.gets); !slices.Equal(both, m.had) {
+				m.queue = [][]string{both, m.gets}
+			} else {
+				m.joins = true
+			}
+		}
+	}
+}
+
+// run writes interfaces and NSGs, many at once.
+//
+// An NSG is rewritten when all that leave it have left: until then they have its old
+// rules. An interface moves when the NSG that it comes to has its new rules. Both wait for
+// the interfaces that must have their new ASGs by then, and are waited for by those that
+// must have their old ones until then: see weave. An interface that can do so changes its
+// ASGs in the call that moves it; when nothing else is left to do, before. Lowering takes
+// care that this does not go around in circles: see tangled and untangle. If it does,
+// since the cloud is not as it was, what is left waits for the next time.
 func (a *applier) run(ctx context.Context) {
-	rewrites, movers := a.rewrites, a.movers
-	for len(rewrites)+len(movers) > 0 {
+	rewrites := a.rewrites
+	for hold := true; ; {
+		closed, open := a.passages()
 		leaving := map[string]bool{}
 		for _, m := range a.movers {
 			if !m.moved && m.from != m.to {
@@ -44,35 +90,111 @@ func (a *applier) run(ctx context.Context) {
 			}
 		}
 		var now []plan.Change[Object]
-		now, rewrites = split(rewrites, func(c plan.Change[Object]) bool { return !leaving[c.Key] })
-		each(now, func(c plan.Change[Object]) { a.done(c.Key, a.rewrite(ctx, c)) })
+		now, rewrites = split(rewrites, func(c plan.Change[Object]) bool { return !leaving[c.Key] && !closed[passage{c.Key, c.Key}] })
+		each(now, func(c plan.Change[Object]) {
+			err := a.rewrite(ctx, c)
+			a.done(c.Key, err)
+		})
 		pending := map[string]bool{}
 		for _, c := range rewrites {
 			pending[c.Key] = true
 		}
-		var going []*mover
-		going, movers = split(movers, func(m *mover) bool { return !pending[m.to] })
-		each(going, func(m *mover) { a.done(m.key, a.move(ctx, m)) })
-		if len(now)+len(going) == 0 {
-			break
+		for _, c := range a.rewrites {
+			if a.failure(c.Key) != nil {
+				open[passage{c.Key, c.Key}] = true
+			}
 		}
-	}
-	for _, c := range rewrites {
-		a.done(c.Key, fmt.Errorf("waits until those who leave it have left: %s", a.leaver(c.Key)))
-	}
-	for _, m := range movers {
-		a.done(m.key, fmt.Errorf("waits for %s", m.to))
+		for _, c := range rewrites {
+			open[passage{c.Key, c.Key}] = true
+		}
+		var going []*turn
+		for _, m := range a.movers {
+			if t := m.turn(pending, closed, open, hold); t != nil {
+				going = append(going, t)
+			}
+		}
+		each(going, func(t *turn) { a.done(t.m.key, a.step(ctx, t)) })
+		switch {
+		case len(now)+len(going) > 0:
+			hold = true
+		case hold:
+			hold = false // nothing else can be done
+		default:
+			a.giveUp(rewrites)
+			return
+		}
 	}
 }
 
-// leaver returns one who has not left an NSG.
-func (a *applier) leaver(key string) string {
+// giveUp says what has not been done, and why.
+func (a *applier) giveUp(rewrites []plan.Change[Object]) {
+	for _, c := range rewrites {
+		a.done(c.Key, fmt.Errorf("waits for %s", a.waitedFor(c.Key)))
+	}
 	for _, m := range a.movers {
-		if m.from == key && !m.moved {
+		if !m.fails && !m.isDone() {
+			a.done(m.key, fmt.Errorf("waits for %s", strings.TrimSuffix(m.to+" and "+a.waitedFor(m.to), " and nobody")))
+		}
+	}
+}
+
+// waitedFor returns one who has not left an NSG, or has not what its new rules name.
+func (a *applier) waitedFor(key string) string {
+	for _, m := range a.movers {
+		if m.from == key && !m.moved || !m.joins && slices.ContainsFunc(m.before, func(p passage) bool { return p.to == key }) {
 			return m.key
 		}
 	}
 	return "nobody"
+}
+
+// passages returns those that wait for interfaces to have their new ASGs, and those
+// that are not through yet, as far as they are of movers.
+func (a *applier) passages() (closed, open map[passage]bool) {
+	closed, open = map[passage]bool{}, map[passage]bool{}
+	for _, m := range a.movers {
+		if !m.moved && m.from != m.to {
+			open[passage{m.from, m.to}] = true
+		}
+		if m.joins {
+			continue
+		}
+		for _, p := range m.before {
+			closed[p] = true
+		}
+	}
+	return closed, open
+}
+
+// turn is one write of an interface.
+type turn struct {
+	m            *mover
+	move, forget bool
+	groups       bool // the first of its queue
+}
+
+func (m *mover) isDone() bool { return m.moved && m.tidy && len(m.queue) == 0 }
+
+// turn returns what an interface may do now, or nil. While hold, it does not change its
+// ASGs if it may do so when it moves.
+func (m *mover) turn(pending map[string]bool, closed, open map[passage]bool, hold bool) *turn {
+	if m.fails || m.isDone() {
+		return nil
+	}
+	t := &turn{m: m}
+	t.move = !m.moved && !pending[m.to] && !closed[passage{m.from, m.to}]
+	last := len(m.queue) == 1
+	waits := last && (m.mode == never || slices.ContainsFunc(m.after, func(p passage) bool { return open[p] }))
+	t.groups = len(m.queue) > 0 && !waits
+	if t.groups && !m.moved && !t.move && hold {
+		t.groups = false
+	}
+	// What is forgotten goes in the last call.
+	t.forget = m.moved && !m.tidy && (len(m.queue) == 0 || t.groups && last)
+	if !t.move && !t.groups && !t.forget {
+		return nil
+	}
+	return t
 }
 
 // split returns those of a list that is picks, and the others.
@@ -87,46 +209,99 @@ func split[T any](list []T, is func(T) bool) (those, others []T) {
 	return those, others
 }
 
-// move gives an interface its NSG, or back what it had.
-func (a *applier) move(ctx context.Context, m *mover) error {
+// step writes an interface once.
+func (a *applier) step(ctx context.Context, t *turn) error {
+	m := t.m
+	err := a.write(ctx, t)
+	// An interface that has gone needs no policy: its VM has gone with it.
+	gone := resultOf(err) == ResultGone
+	if err != nil && !gone {
+		m.fails = true
+		return fmt.Errorf("write interface %s: %w", m.id.name(), err)
+	}
+	if t.groups {
+		m.queue, m.joins = m.queue[1:], true
+	}
+	m.moved, m.tidy = m.moved || t.move, m.tidy || t.forget
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if gone {
+		m.queue, m.joins, m.moved, m.tidy = nil, true, true, true
+		delete(a.ground.nics, m.key)
+	}
+	return nil
+}
+
+// write gives an interface its NSG, or back what it had, and its ASGs.
+func (a *applier) write(ctx context.Context, t *turn) error {
+	m := t.m
 	if m.err != nil {
 		return m.err
 	}
-	var id resourceID
-	if m.to != "" {
+	var nsg resourceID
+	if t.move && m.to != "" {
 		if err := a.failure(m.to); err != nil {
 			return fmt.Errorf("waits for %s: %w", m.to, err)
 		}
-		id = a.nsgOf(m.to)
+		nsg = a.nsgOf(m.to)
 	}
-	_, err := a.edit(ctx, m.id, func(doc document) (bool, error) {
-		var n nic
-		if err := doc.into(&n); err != nil {
+	now, err := a.edit(ctx, m.id, func(doc document) (bool, error) { return a.change(doc, t, nsg) })
+	if err != nil {
+		return err
+	}
+	return a.learnedNIC(t, now)
+}
+
+// change alters the document of an interface.
+func (a *applier) change(doc document, t *turn, id resourceID) (write bool, err error) {
+	var n nic
+	if err := doc.into(&n); err != nil {
+		return false, err
+	}
+	if n.network() != a.vnet.key() {
+		return false, fmt.Errorf("it is not in VNet %s", a.vnet)
+	}
+	steps := []func() (bool, error){func() (bool, error) { return settle(n.Properties.ProvisioningState) }}
+	if t.groups {
+		steps = append(steps, func() (bool, error) { return a.setGroups(doc, t.m.queue[0]) })
+	}
+	switch {
+	case t.move && t.m.to != "":
+		steps = append(steps, func() (bool, error) { return a.attach(doc, id) })
+	case t.move:
+		steps = append(steps, func() (bool, error) { return a.detach(doc) })
+	case t.forget:
+		steps = append(steps, func() (bool, error) { return a.forget(doc) })
+	}
+	for _, step := range steps {
+		changed, err := step()
+		if err != nil {
 			return false, err
 		}
-		if n.network() != a.vnet.key() {
-			return false, fmt.Errorf("it is not in VNet %s", a.vnet)
-		}
-		if m.to == "" {
-			return a.detach(doc)
-		}
-		return a.attach(doc, id)
-	})
-	if err == nil && m.to == "" {
-		_, err = a.edit(ctx, m.id, a.forget)
+		write = write || changed
 	}
-	// An interface that has gone needs no policy: its VM has gone with it.
-	if err != nil && resultOf(err) != ResultGone {
-		return fmt.Errorf("set the NSG of interface %s: %w", m.id.name(), err)
+	return write, nil
+}
+
+// learnedNIC notes what an interface is now. What Azure says is believed, and not what
+// was asked for.
+func (a *applier) learnedNIC(t *turn, doc document) error {
+	var n nic
+	if err := doc.into(&n); err != nil {
+		return err
 	}
-	m.moved = true
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if f := a.ground.nics[m.key]; f != nil {
-		f.nsg, f.kept = m.to, m.to != ""
-	}
+	now, err := a.nic(a.ground, &n)
 	if err != nil {
-		delete(a.ground.nics, m.key)
+		return err
+	}
+	now.id = t.m.id
+	if a.ground.nics[t.m.key] != nil {
+		a.ground.nics[t.m.key] = now
+	}
+	if t.groups && !slices.Equal(now.groups, t.m.queue[0]) || t.move && t.m.to != "" && now.nsg != t.m.to {
+		return fmt.Errorf("Azure says that it is not as we wrote it")
 	}
 	return nil
 }

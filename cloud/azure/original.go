@@ -3,6 +3,7 @@ package azure
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -114,6 +115,52 @@ func (d *Driver) held(doc document) (n nic, write bool, err error) {
 
 // isOurs says whether the NSG of that ID is one of ours.
 func (d *Driver) isOurs(id string) bool { return d.ground.keys[strings.ToLower(id)] != "" }
+
+// setGroups has an interface have those ASGs of ours, on all of its IP configurations as
+// Azure wants it, and says whether that changes anything. Those of others stay.
+func (a *applier) setGroups(doc document, want []string) (bool, error) {
+	properties, _ := doc["properties"].(map[string]any)
+	configs, _ := properties["ipConfigurations"].([]any)
+	if len(configs) == 0 {
+		return false, errors.New("it has no IP configurations")
+	}
+	write := false
+	for _, x := range configs {
+		config, _ := x.(map[string]any)
+		p, ok := config["properties"].(map[string]any)
+		if !ok {
+			return false, errors.New("its IP configurations cannot be read")
+		}
+		list, _ := p["applicationSecurityGroups"].([]any)
+		var out []any
+		has := map[string]bool{}
+		for _, g := range list {
+			ref, _ := g.(map[string]any)
+			id, ok := ref["id"].(string)
+			if !ok {
+				return false, errors.New("its application security groups cannot be read")
+			}
+			key := a.ground.asgKeys[strings.ToLower(id)]
+			if key == "" || slices.Contains(want, key) {
+				out = append(out, g)
+			}
+			has[key] = true
+		}
+		for _, key := range want {
+			if id := a.asgOf(key); len(id.names) == 0 {
+				return false, fmt.Errorf("waits for %s", key)
+			} else if !has[key] {
+				out = append(out, map[string]any{"id": id.String()})
+				write = true
+			}
+		}
+		write = write || len(out) != len(list)
+		if p["applicationSecurityGroups"] = out; len(out) == 0 {
+			delete(p, "applicationSecurityGroups")
+		}
+	}
+	return write, nil
+}
 
 // setNSG sets the NSG of an interface, or takes it away.
 func setNSG(doc document, id string) error {

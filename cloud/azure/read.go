@@ -15,15 +15,18 @@ import (
 // The tags by which we know what is ours. Names never count. Azure takes no slashes in
 // the names of tags.
 const (
-	tagCluster  = "isobar.dev-cluster"  // the owner
-	tagKind     = "isobar.dev-kind"     // of a group
-	tagClass    = "isobar.dev-class"    // of a group
+	tagCluster  = "isobar.dev-cluster" // the owner
+	tagKind     = "isobar.dev-kind"    // of a group, as are the next ones
+	tagClass    = "isobar.dev-class"
 	tagVNet     = "isobar.dev-vnet"     // of a group, which Azure keeps for all VNets of the region: see vnetMark
 	tagOriginal = "isobar.dev-original" // of an interface: see original
 )
 
-// kindEnforcement is what tagKind says of an NSG.
-const kindEnforcement = "enforcement"
+// What tagKind says of an NSG and of an ASG.
+const (
+	kindEnforcement = "enforcement"
+	kindMembership  = "membership"
+)
 
 // ground is what Read found in a VNet, kept up to date by what Apply writes.
 type ground struct {
@@ -34,9 +37,20 @@ type ground struct {
 	nsgs     map[string]*nsgFacts // by key
 	keys     map[string]string    // of our NSGs, by resource key
 	exists   map[string]string    // IDs of all NSGs of the region, by resource key
+	asgs     map[string]*asgFacts // by key
+	asgKeys  map[string]string    // of our ASGs, by resource key
 	nics     map[string]*nicFacts // by key
 	foreign  int                  // NSGs of the region that are not ours, or are of another VNet
+	others   int                  // ASGs of the region of which that is true
+	noASGs   bool                 // the credentials may not list them
 	notes    []plan.Note
+}
+
+// asgFacts is an ASG of ours.
+type asgFacts struct {
+	id      resourceID
+	now     *ASG
+	spoiled bool // something has it that we do not write
 }
 
 // nsgFacts is an NSG of ours.
@@ -52,6 +66,10 @@ type nicFacts struct {
 	nsg   string // key of ours; empty for another or none
 	kept  bool   // the tag that remembers is there
 	owner string // the cluster of the tag
+
+	groups []string // keys of the ASGs of ours, in order
+	others int      // how many it has besides
+	addrs  []netip.Addr
 }
 
 // mark begins the description of our rules.
@@ -76,7 +94,10 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 	if d.err != nil {
 		return nil, nil, d.err
 	}
-	g := &ground{nsgs: map[string]*nsgFacts{}, keys: map[string]string{}, exists: map[string]string{}, nics: map[string]*nicFacts{}}
+	g := &ground{
+		nsgs: map[string]*nsgFacts{}, keys: map[string]string{}, exists: map[string]string{}, nics: map[string]*nicFacts{},
+		asgs: map[string]*asgFacts{}, asgKeys: map[string]string{},
+	}
 	net, err := d.readNetwork(ctx, g)
 	if err != nil {
 		return nil, nil, err
@@ -86,6 +107,9 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 		return nil, nil, err
 	}
 	out := map[string]Object{}
+	if err := d.readASGs(ctx, g, groups, out); err != nil {
+		return nil, nil, err
+	}
 	for _, x := range groups {
 		g.exists[x.key()] = x.ID
 		if key := d.learn(g, x); key != "" {
@@ -98,11 +122,22 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 	}
 	governed := map[string]bool{} // subnets
 	for _, n := range nics {
-		if n.network() != d.vnet.key() {
+		here := n.network() == d.vnet.key()
+		if !here && len(g.asgs) == 0 {
 			continue
 		}
-		f := d.nic(g, n)
-		ours := f.nsg != "" || f.kept && f.owner == d.cluster()
+		f, err := d.nic(g, n)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !here || n.Properties.PrivateEndpoint != nil { // whose interface cannot be written
+			g.spoil(n.ID, f.groups)
+			f.groups = nil
+		}
+		if !here {
+			continue
+		}
+		ours := f.nsg != "" || f.kept && f.owner == d.cluster() || len(f.groups) > 0
 		if n.Properties.VM == nil && !ours {
 			continue
 		}
@@ -111,9 +146,12 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 		if !ours {
 			continue
 		}
-		out[key] = Object{NIC: &NIC{NSG: f.nsg, Kept: f.kept && f.owner == d.cluster(), Unsettled: !isSettled(n.Properties.ProvisioningState)}}
-		if !f.kept {
+		out[key] = Object{NIC: &NIC{NSG: f.nsg, Kept: f.kept && f.owner == d.cluster(), Groups: f.groups, Unsettled: !isSettled(n.Properties.ProvisioningState)}}
+		if f.nsg != "" && !f.kept {
 			g.notes = append(g.notes, plan.Note{Key: key, Text: "it is not known what NSG it had before ours: when ours leaves it gets none"})
+		}
+		if f.nsg == "" {
+			continue
 		}
 		for _, s := range n.subnets() {
 			governed[s] = true
@@ -176,7 +214,7 @@ func (d *Driver) learn(g *ground, x *nsg) string {
 		if strings.EqualFold(rules[i].Properties.Direction, "Outbound") {
 			dir = policy.Egress
 		}
-		r, ours := d.rule(&rules[i], dir)
+		r, ours := d.rule(g, &rules[i], dir)
 		switch {
 		case !ours:
 			f.foreign[dir]++
@@ -226,29 +264,58 @@ func isTagged(tags map[string]string, name string) bool {
 }
 
 // nic reads what an interface has.
-func (d *Driver) nic(g *ground, n *nic) *nicFacts {
-	return &nicFacts{id: n.id, nsg: g.keys[strings.ToLower(n.Properties.NSG.idOf())], kept: isTagged(n.Tags, tagOriginal), owner: tag(n.Tags, tagCluster)}
+func (d *Driver) nic(g *ground, n *nic) (*nicFacts, error) {
+	f := &nicFacts{id: n.id, nsg: g.keys[strings.ToLower(n.Properties.NSG.idOf())], kept: isTagged(n.Tags, tagOriginal), owner: tag(n.Tags, tagCluster)}
+	for _, id := range n.asgs() {
+		if key := g.asgKeys[id]; key != "" {
+			f.groups = append(f.groups, key)
+		} else {
+			f.others++
+		}
+	}
+	slices.Sort(f.groups)
+	var err error
+	f.addrs, err = n.addrs()
+	return f, err
 }
 
 // rule reads a rule, and says whether it is ours: its description says so. One of ours
 // that others have changed into what we never write is like none that we want.
-func (d *Driver) rule(x *securityRule, dir policy.Direction) (r Rule, ours bool) {
+func (d *Driver) rule(g *ground, x *securityRule, dir policy.Direction) (r Rule, ours bool) {
 	p := &x.Properties
-	about, ours := strings.CutPrefix(p.Description, d.mark())
-	if !ours || about != "" && about[0] != ' ' {
+	if !d.isOurRule(x) {
 		return Rule{}, false
 	}
+	about := strings.TrimPrefix(p.Description, d.mark())
 	r = Rule{Name: x.Name, About: strings.TrimPrefix(about, " "), Allow: strings.EqualFold(p.Access, "Allow"), Protocol: p.Protocol}
 	self, selves, selfASGs, peer, peers, peerASGs := p.Destination, p.Destinations, p.DestinationASGs, p.Source, p.Sources, p.SourceASGs
 	if dir == policy.Egress {
 		self, selves, selfASGs, peer, peers, peerASGs = peer, peers, peerASGs, self, selves, selfASGs
 	}
-	ok := self == "*" && len(selves)+len(selfASGs)+len(peerASGs) == 0 && p.SourcePort == "*" && len(p.SourcePorts) == 0
-	ok = ok && readPorts(&r, p.DestinationPort, p.DestinationPorts) && readPeers(&r, peer, peers)
+	ok := self == "*" && len(selves)+len(selfASGs) == 0 && p.SourcePort == "*" && len(p.SourcePorts) == 0
+	ok = ok && readPorts(&r, p.DestinationPort, p.DestinationPorts) && (len(peerASGs) > 0 && peer == "" && len(peers) == 0 && readGroups(&r, g, peerASGs) || len(peerASGs) == 0 && readPeers(&r, peer, peers))
 	if !ok {
 		return Rule{Name: x.Name, About: "changed by others"}, true
 	}
 	return r, true
+}
+
+// isOurRule says whether the description of a rule has our mark.
+func (d *Driver) isOurRule(x *securityRule) bool {
+	about, ours := strings.CutPrefix(x.Properties.Description, d.mark())
+	return ours && (about == "" || about[0] == ' ')
+}
+
+func readGroups(r *Rule, g *ground, list []reference) bool {
+	for _, x := range list {
+		key := g.asgKeys[strings.ToLower(x.ID)]
+		if key == "" {
+			return false
+		}
+		r.Groups = append(r.Groups, key)
+	}
+	slices.Sort(r.Groups)
+	return true
 }
 
 func readPorts(r *Rule, one string, many []string) bool {

@@ -122,6 +122,19 @@ func (n *nic) network() string {
 
 func (n *nic) parsed() { n.vnet = n.network() }
 
+// addrs returns the private addresses of the interface, by which rules match the members
+// of its application security groups.
+func (n *nic) addrs() ([]netip.Addr, error) {
+	var out []netip.Addr
+	var err error
+	for _, c := range n.Properties.Configs {
+		if out, err = appendAddr(out, c.Properties.Private); err != nil {
+			return nil, fmt.Errorf("%s: %w", n.id, err)
+		}
+	}
+	return out, nil
+}
+
 // asgs returns the keys of the application security groups of the interface, sorted.
 func (n *nic) asgs() []string {
 	var out []string
@@ -220,6 +233,14 @@ type securityRule struct {
 	} `json:"properties"`
 }
 
+// asg is an application security group.
+type asg struct {
+	head
+	Properties struct {
+		ProvisioningState string `json:"provisioningState"`
+	} `json:"properties"`
+}
+
 // resource is what Azure's lists consist of.
 type resource[T any] interface {
 	*T
@@ -289,6 +310,11 @@ func (c *client) networkInterfaces(ctx context.Context, region string) ([]*nic, 
 // securityGroups lists the NSGs of a region, by key.
 func (c *client) securityGroups(ctx context.Context, region string) ([]*nsg, error) {
 	return resources[nsg](ctx, c, typeNSG, networkVersion, region)
+}
+
+// applicationGroups lists the ASGs of a region, by key.
+func (c *client) applicationGroups(ctx context.Context, region string) ([]*asg, error) {
+	return resources[asg](ctx, c, typeASG, networkVersion, region)
 }
 
 // networks lists the VNets of a region, or of all, by key.

@@ -172,7 +172,7 @@ func checkObjects(v *vnet) error {
 	}
 	for key, o := range v.objects {
 		switch {
-		case o.NIC != nil && v.objects[o.NIC.NSG].NSG == nil:
+		case o.NIC != nil && o.NIC.NSG != "" && v.objects[o.NIC.NSG].NSG == nil:
 			return fmt.Errorf("%s has %s, which is not there", key, o.NIC.NSG)
 		case o.NSG != nil:
 			if err := checkNSG(o.NSG); err != nil {
@@ -194,8 +194,14 @@ func checkNSG(g *azure.NSG) error {
 				return fmt.Errorf("the name %q is taken twice, or not fit", r.Name)
 			}
 			names[r.Name] = true
-			if r.Any == (len(r.Prefixes) > 0) {
-				return fmt.Errorf("rule %+v names no peers, or both all and some", r)
+			ways := 0
+			for _, is := range []bool{r.Any, len(r.Prefixes) > 0, len(r.Groups) > 0} {
+				if is {
+					ways++
+				}
+			}
+			if ways != 1 || len(r.Groups) > 10 {
+				return fmt.Errorf("rule %+v names no peers, or in two ways, or too many", r)
 			}
 			for _, p := range r.Prefixes {
 				if p.Addr().Is4() != r.Prefixes[0].Addr().Is4() || r.Protocol == "Icmp" && p.Addr().Is6() {
