@@ -243,6 +243,9 @@ func (r *fromPolicy) rule(path string, in *controlplanev1beta2.NetworkPolicyRule
 		groups = slices.Concat(groups, r.in.AppliedToGroups)
 	}
 	subjects := r.subjects(path, groups)
+	if len(subjects) == 0 {
+		return // nothing comes of it here, and what it names need not be there
+	}
 	var known []policy.Direction
 	for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
 		if directions[d] == in.Direction {

@@ -63,10 +63,24 @@ type Awaited struct {
 // heldPolicy is a policy, and what it may wait for.
 type heldPolicy struct {
 	*controlplanev1beta2.NetworkPolicy
-	bytes     []byte
-	addresses []string // all AddressGroups that it names
-	applied   []string // all AppliedToGroups
-	news      []string // those of applied that it did not name before
+	bytes   []byte
+	applied []string // all AppliedToGroups that it names
+	news    []string // those of applied that it did not name before
+}
+
+// awaits returns the AddressGroups that rules name which apply to a group that is there. Others
+// a controller may not send.
+func (p *heldPolicy) awaits(applied map[string]*heldGroup) []string {
+	isThere := func(name string) bool { return applied[name] != nil }
+	whole := slices.ContainsFunc(p.AppliedToGroups, isThere)
+	var out []string
+	for i := range p.Rules {
+		if r := &p.Rules[i]; whole || slices.ContainsFunc(r.AppliedToGroups, isThere) {
+			out = append(append(out, r.From.AddressGroups...), r.To.AddressGroups...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // heldGroup are the members of a group by the ID of the workload, then by Key.
@@ -121,13 +135,9 @@ func (r *Reader) PutPolicy(in *controlplanev1beta2.NetworkPolicy) error {
 	now.applied = slices.Clone(in.AppliedToGroups)
 	for i := range in.Rules {
 		now.applied = append(now.applied, in.Rules[i].AppliedToGroups...)
-		now.addresses = append(now.addresses, in.Rules[i].From.AddressGroups...)
-		now.addresses = append(now.addresses, in.Rules[i].To.AddressGroups...)
 	}
-	for _, list := range []*[]string{&now.applied, &now.addresses} {
-		slices.Sort(*list)
-		*list = slices.Compact(*list)
-	}
+	slices.Sort(now.applied)
+	now.applied = slices.Compact(now.applied)
 	if old != nil {
 		now.news = slices.DeleteFunc(slices.Clone(now.applied), func(name string) bool {
 			_, known := slices.BinarySearch(old.applied, name)
@@ -421,7 +431,7 @@ func (r *Reader) Awaited() []Awaited {
 				r.awaited = append(r.awaited, Awaited{UID: uid, Group: name, AppliedTo: true, Perhaps: true})
 			}
 		}
-		for _, name := range p.addresses {
+		for _, name := range p.awaits(r.applied) {
 			if r.addresses[name] == nil {
 				r.awaited = append(r.awaited, Awaited{UID: uid, Group: name})
 			}

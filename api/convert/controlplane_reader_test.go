@@ -310,10 +310,14 @@ func TestAwaited(t *testing.T) {
 		_ = r.PutAppliedTo(&controlplanev1beta2.AppliedToGroup{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	put("a", "b")
-	is("p a true false", "p b true false", "p own true false", "p from false false", "p to false false")
+	is("p a true false", "p b true false", "p own true false")
+	apply("own")
+	is("p to false false") // the other rule has nobody here
+	r.DeleteAppliedTo("own")
+	apply("a")
+	is("p from false false", "p to false false")
 	_ = r.PutAddresses(&controlplanev1beta2.AddressGroup{ObjectMeta: metav1.ObjectMeta{Name: "from"}})
 	_ = r.PutAddresses(&controlplanev1beta2.AddressGroup{ObjectMeta: metav1.ObjectMeta{Name: "to"}})
-	apply("a")
 	is() // b and own may have nobody here
 	put("a", "c")
 	is("p c true true")

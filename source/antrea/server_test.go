@@ -22,6 +22,7 @@ import (
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/api/convert"
+	"isobar.dev/control/feed"
 )
 
 // object is what the server sends: its codec here is that of Kubernetes' own
@@ -47,6 +48,8 @@ type controller struct {
 	inJSON   bool                  // whatever is asked for
 	answer   http.HandlerFunc      // in place of everything
 	first    map[string][]rawEvent // in place of what a watch begins with, by resource; once
+	feed     *feed.Feed            // in place of what it has
+	node     string                // that asks
 }
 
 type watcher struct {
@@ -66,7 +69,7 @@ var resources = []string{"networkpolicies", "appliedtogroups", "addressgroups"}
 
 func newController(t testing.TB) *controller {
 	c := &controller{
-		t: t, watchers: map[*watcher]bool{}, begun: map[string]int{}, refuse: map[string]int{}, posts: map[string][][]byte{}, first: map[string][]rawEvent{},
+		t: t, watchers: map[*watcher]bool{}, begun: map[string]int{}, refuse: map[string]int{}, posts: map[string][][]byte{}, first: map[string][]rawEvent{}, node: "node-1",
 	}
 	c.http = &http.Server{Handler: c}
 	return c
@@ -137,7 +140,7 @@ func (c *controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		return
 	}
-	if q := r.URL.Query(); q.Get("watch") != "true" || q.Get("fieldSelector") != "nodeName=node-1" || !slices.Contains(resources, rest) {
+	if q := r.URL.Query(); q.Get("watch") != "true" || q.Get("fieldSelector") != "nodeName="+c.node || !slices.Contains(resources, rest) {
 		c.t.Errorf("asked for %v", r.URL)
 		http.Error(w, "what?", http.StatusBadRequest)
 		return
@@ -162,7 +165,7 @@ func (c *controller) serveWatch(w http.ResponseWriter, r *http.Request, resource
 	x := &watcher{resource: resource, events: make(chan rawEvent, 1000), end: make(chan struct{})}
 	initial, has := c.first[resource]
 	delete(c.first, resource)
-	if !has {
+	if !has && c.feed == nil {
 		initial = added(c.have, resource)
 		if !c.silent {
 			initial = append(initial, rawEvent{kind: watch.Bookmark, object: empty(resource)})
@@ -197,8 +200,25 @@ func (c *controller) serveWatch(w http.ResponseWriter, r *http.Request, resource
 			return
 		}
 	}
+	var fed <-chan watch.Event
+	if c.feed != nil {
+		w := c.feed.Watch(r.Context(), feed.Resource(slices.Index([]string{"networkpolicies", "appliedtogroups", "addressgroups"}, resource)), feed.WatchOptions{Span: feed.SpanOf(c.node)})
+		defer w.Stop()
+		fed = w.ResultChan()
+	}
 	for {
 		select {
+		case e, ok := <-fed:
+			if !ok {
+				return
+			}
+			o := e.Object
+			if cached, ok := o.(runtime.CacheableObject); ok {
+				o = cached.GetObject()
+			}
+			if !send(rawEvent{kind: e.Type, object: o}) {
+				return
+			}
 		case e := <-x.events:
 			if !send(e) {
 				return

@@ -34,18 +34,20 @@ func inBubble(t *testing.T, o antrea.Options, prepare func(*controller), f func(
 			prepare(c)
 		}
 		config, stop := c.connect()
-		s, err := antrea.New(antrea.Fixed(config), "node-1", o)
+		s, err := antrea.New(antrea.Fixed(config), c.node, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { _ = s.Run(ctx); close(done) }()
+		defer func() {
+			cancel()
+			stop()
+			<-done
+			synctest.Wait()
+		}()
 		f(t, c, s)
-		cancel()
-		stop()
-		<-done
-		synctest.Wait()
 	})
 }
 
@@ -189,21 +191,31 @@ func complete(t *testing.T, st *antrea.State) {
 	}
 }
 
+// said is a world without what no source says: payloads in Kubernetes policies, and
+// isolation by others.
+func said(s policy.Snapshot) policy.Snapshot {
+	for id, p := range s.Policies.All() {
+		q := *p
+		if p.Dialect != policy.KubernetesNetworkPolicy {
+			q.IsolatesIngress, q.IsolatesEgress = false, false
+			s.Policies = s.Policies.Put(id, &q)
+			continue
+		}
+		q.Ingress, q.Egress = slices.Clone(p.Ingress), slices.Clone(p.Egress)
+		for _, rules := range [][]policy.Rule{q.Ingress, q.Egress} {
+			for i := range rules {
+				rules[i].L7 = nil
+			}
+		}
+		s.Policies = s.Policies.Put(id, &q)
+	}
+	return s
+}
+
 // sentTo returns what a Target is sent of a world.
 func sentTo(t testing.TB, s policy.Snapshot, target string) convert.ControlPlane {
 	t.Helper()
-	for id, p := range s.Policies.All() { // no source gives a Kubernetes policy payloads
-		if p.Dialect == policy.KubernetesNetworkPolicy {
-			q := *p
-			q.Ingress, q.Egress = slices.Clone(p.Ingress), slices.Clone(p.Egress)
-			for _, rules := range [][]policy.Rule{q.Ingress, q.Egress} {
-				for i := range rules {
-					rules[i].L7 = nil
-				}
-			}
-			s.Policies = s.Policies.Put(id, &q)
-		}
-	}
+	s = said(s)
 	for _, rs := range compile.Rulesets(s) {
 		if rs.Target == target {
 			cp, _, err := convert.ToControlPlane(rs, s.Policies, nil)
