@@ -15,7 +15,7 @@ import (
 
 // Which groups of peers are application security groups, and which interfaces these
 // are on, depends on what is wanted and on what there is now, and on nothing else. See
-// docs/decisions/0020-peers-as-application-security-groups.md.
+// docs/decisions/0022-peers-as-application-security-groups.md.
 
 // Interface is a network interface of the VNet, as it is.
 type Interface struct {
