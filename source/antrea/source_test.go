@@ -191,8 +191,8 @@ func complete(t *testing.T, st *antrea.State) {
 	}
 }
 
-// said is a world without what no source says: payloads in Kubernetes policies, and
-// isolation by others.
+// said is a world without what no source says: payloads in Kubernetes policies, rules
+// of theirs that apply to others than they, and isolation by others.
 func said(s policy.Snapshot) policy.Snapshot {
 	for id, p := range s.Policies.All() {
 		q := *p
@@ -204,7 +204,7 @@ func said(s policy.Snapshot) policy.Snapshot {
 		q.Ingress, q.Egress = slices.Clone(p.Ingress), slices.Clone(p.Egress)
 		for _, rules := range [][]policy.Rule{q.Ingress, q.Egress} {
 			for i := range rules {
-				rules[i].L7 = nil
+				rules[i].L7, rules[i].AppliedTo = nil, nil
 			}
 		}
 		s.Policies = s.Policies.Put(id, &q)
