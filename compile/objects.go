@@ -307,13 +307,14 @@ func (e *Engine) IsGroupAt(name, key string) bool {
 }
 
 // Group returns the Selection of a group and its members, by ID; ok is false when no rule has
-// it, nor applies to what it picks.
-func (e *Engine) Group(key string) (sel policy.Selection, members []*policy.Workload, ok bool) {
+// it, nor applies to what it picks. Changes tell of a group that is held: a rule that names it applies
+// to something.
+func (e *Engine) Group(key string) (sel policy.Selection, members []*policy.Workload, held, ok bool) {
 	s := e.selections[key]
 	if s == nil {
-		return policy.Selection{}, nil, false
+		return policy.Selection{}, nil, false, false
 	}
-	return s.sel, s.members(), true
+	return s.sel, s.members(), s.targets.len() > 0, true
 }
 
 // Policies returns the IDs of all policies, sorted.

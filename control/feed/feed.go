@@ -411,11 +411,14 @@ func (f *Feed) addresses(key string) *shared {
 	if s != nil {
 		return s
 	}
-	sel, members, ok := f.engine.Group(key)
+	sel, members, held, ok := f.engine.Group(key)
 	if !ok {
 		return nil
 	}
 	s = share(AddressGroups.group(f.groupName(key, sel), AddressGroups.members(members)))
+	if !held {
+		return s // nobody tells when it changes
+	}
 	f.made.Lock()
 	defer f.made.Unlock()
 	if first := f.made.groups[key]; first != nil {

@@ -118,7 +118,7 @@ func (f *Feed) viewGroups(span Span) []seen {
 	var out []seen
 	for key := range found {
 		if s := f.addresses(key); s != nil {
-			_, members, _ := f.engine.Group(key)
+			_, members, _, _ := f.engine.Group(key)
 			out = append(out, seen{AddressGroups, nameOf(s), s, members})
 		}
 	}
@@ -137,7 +137,7 @@ func (f *Feed) viewLess(found map[string]bool, network string, ok bool) []seen {
 		if !found[key] {
 			continue
 		}
-		sel, members, _ := f.engine.Group(key)
+		sel, members, _, _ := f.engine.Group(key)
 		out = append(out, seen{AddressGroups, convert.Unambiguous(f.groupName(key, sel)), nil, f.overlaps.without(key, members, network, ok)})
 	}
 	return out
