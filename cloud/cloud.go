@@ -31,6 +31,10 @@ type Account interface {
 	Enforcer(region, networkID string) Enforcer
 }
 
+// Together is an Account whose Enforcers are best read at the same time, where its
+// cloud lists for one what all need.
+type Together interface{ ReadsTogether() bool }
+
 // Enforcer makes one Target enforce a Ruleset; *plan.Syncer is one.
 type Enforcer interface {
 	// Preview returns the report that Sync would give, and writes nothing.

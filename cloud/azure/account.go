@@ -41,7 +41,10 @@ type Account struct {
 	regions map[string]*region
 }
 
-var _ cloud.Account = (*Account)(nil)
+var (
+	_ cloud.Account  = (*Account)(nil)
+	_ cloud.Together = (*Account)(nil)
+)
 
 // region is a subscription in a region.
 type region struct {

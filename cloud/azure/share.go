@@ -9,6 +9,9 @@ import (
 // Azure's lists are of a whole subscription, in pages of a hundred, and each VNet's
 // Driver needs them. So those who need the same one at the same time share it.
 
+// ReadsTogether says that the VNets' Enforcers share what they list at the same time.
+func (*Account) ReadsTogether() bool { return true }
+
 // lists are the lists of a subscription, for all its regions. The zero value is ready
 // to use.
 type lists struct {

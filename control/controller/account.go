@@ -149,32 +149,35 @@ func (c *Controller) connect(ctx context.Context, a *account, cpa *cloudv1alpha1
 	if errors.Is(err, errUnknown) {
 		return err
 	}
-	isNew, isNews := a.connected(config, client, scrub, err)
+	isNew, isLost, isNews := a.connected(config, client, scrub, err)
 	if isNews {
 		c.addSelectorsOf(a.key)
 	}
 	if isNew {
 		c.o.Log.LogAttrs(ctx, slog.LevelInfo, "account connected", slog.String("account", a.key.String()), slog.String("provider", a.provider))
+	}
+	if isNew || isLost {
 		for _, t := range c.targetsOf(a.key) {
-			t.poke()
+			t.reconnect(isLost)
 		}
 	}
 	return err
 }
 
 // connected notes a new client, or that there is none. It returns whether there
-// is a new one, and whether there is another error than before.
-func (a *account) connected(config string, client cloud.Account, scrub func(string) string, err error) (isNew, isNews bool) {
+// is a new one, whether there is none any more, and whether there is another error than before.
+func (a *account) connected(config string, client cloud.Account, scrub func(string) string, err error) (isNew, isLost, isNews bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	isNews = errText(a.connectErr) != errText(err)
 	a.connectErr = err
 	if err != nil {
+		isLost = a.client != nil
 		a.config, a.client = "", nil
-		return false, isNews
+		return false, isLost, isNews
 	}
 	if config == a.config {
-		return false, isNews
+		return false, false, isNews
 	}
 	before := a.last
 	a.config, a.client, a.last, a.scrub = config, client, client, scrub
@@ -194,7 +197,7 @@ func (a *account) connected(config string, client cloud.Account, scrub func(stri
 			r.abandon()
 		}
 	}
-	return true, isNews
+	return true, false, isNews
 }
 
 // makeClient returns a client, or none when that of before is still right.

@@ -379,10 +379,10 @@ func (s *stub) Forget() {
 func (s *stub) Sync(ctx context.Context, rs policy.Ruleset) (plan.Report, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, fmt.Sprintf("%v %d rules", time.Since(s.start).Round(time.Second), len(rs.Rules)))
-	err := s.err
+	err, takes := s.err, s.takes
 	s.mu.Unlock()
 	select {
-	case <-time.After(s.takes):
+	case <-time.After(takes):
 	case <-ctx.Done():
 		return plan.Report{}, ctx.Err()
 	}
@@ -408,15 +408,21 @@ func rulesOf(n int) policy.Ruleset {
 	return policy.Ruleset{Target: "t", Rules: make([]policy.TargetRule, n)}
 }
 
+// newLoop returns what runs loops of targets, of which it enforces on none.
+func newLoop() *syncer {
+	return &syncer{
+		every: 5 * time.Minute, timeout: time.Minute, slots: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler), stats: &counters{},
+		mayWrite: func(*target) bool { return true }, siblings: func(*target) []*target { return nil },
+		scrubbed: func(_ *target, err error) error { return err }, changed: func(*target, map[string]struct{}) {},
+	}
+}
+
 // loopOf runs the loop of a target in a bubble.
 func loopOf(t *testing.T, s *stub) *target {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &target{name: "t", wake: make(chan struct{}, 1), done: make(chan struct{})}
-	loop := &syncer{
-		every: 5 * time.Minute, timeout: time.Minute, slots: make(chan struct{}, 1), log: slog.New(slog.DiscardHandler), stats: &counters{},
-		enforcer: func(*target) (cloud.Enforcer, error) { return s, nil }, mayWrite: func(*target) bool { return true }, siblings: func(*target) []*target { return nil },
-		scrubbed: func(_ *target, err error) error { return err }, changed: func(*target, map[string]struct{}) {},
-	}
+	loop := newLoop()
+	loop.enforcer = func(*target) (cloud.Enforcer, error) { return s, nil }
 	go loop.run(ctx, l)
 	t.Cleanup(func() { cancel(); <-l.done })
 	return l

@@ -58,6 +58,8 @@ type target struct {
 	since    time.Time // when what it lacks was first seen; zero when it lacks nothing, or has never been right
 	anew     bool      // it is being read for that reason
 	pact     pact
+
+	abandon context.CancelCauseFunc // gives the last call up, if it is under way; nil before the first
 }
 
 // targetState is what a target tells of one policy.
@@ -263,6 +265,7 @@ type syncer struct {
 	slots    chan struct{} // bounds the calls under way
 	log      *slog.Logger
 	stats    *counters
+	rounds   rounds
 	meter    Meter // nil for none
 	office   *leader.Office
 	enforcer func(*target) (cloud.Enforcer, error)
@@ -278,10 +281,10 @@ type syncer struct {
 // the last try failed less than retryBase ago or the cloud has asked for a pause.
 func (s *syncer) run(ctx context.Context, t *target) {
 	defer close(t.done)
-	read := time.Now().Add(jitter(s.every)) // when to read the target anew
-	due := read                             // of the next try, if nothing happens before
-	var floor time.Time                     // no try before
-	pending := 0                            // how often in a row it was found that its leader has work to do
+	read := s.nextRead(t)
+	due := read         // of the next try, if nothing happens before
+	var floor time.Time // no try before
+	pending := 0        // how often in a row it was found that its leader has work to do
 	for {
 		timer := time.NewTimer(max(time.Until(due), 0))
 		select {
@@ -303,7 +306,7 @@ func (s *syncer) run(ctx context.Context, t *target) {
 		}
 		anew := !time.Now().Before(read)
 		if anew {
-			read = time.Now().Add(jitter(s.every))
+			read = s.nextRead(t)
 		}
 		waiting, err := s.try(ctx, t, t.isStale() || anew)
 		<-s.slots
@@ -347,6 +350,11 @@ func (s *syncer) try(ctx context.Context, t *target, anew bool) (waiting bool, e
 	if errors.Is(err, leader.ErrFollower) {
 		t.pause() // it was cut short, and says nothing of the cloud
 		return true, nil
+	}
+	if errors.Is(err, errReconnected) {
+		t.pause() // likewise
+		tellWritten(siblings, report)
+		return false, nil
 	}
 	notes := t.newNotes(report, err)
 	s.measure(t, want, report, err, anew)
@@ -488,15 +496,19 @@ func (t *target) failed() int {
 }
 
 func (s *syncer) sync(ctx context.Context, t *target, rs policy.Ruleset, anew bool) (plan.Report, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
+	defer cancel()
+	ctx = t.abandonable(ctx) // before the client is chosen that another may replace
 	e, err := s.enforcer(t)
 	if err != nil {
 		return plan.Report{Target: t.name}, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("gave up after %v", s.timeout))
-	defer cancel()
 	s.stats.Syncs.Add(1)
 	report, err := s.call(ctx, t, e, rs, anew)
 	s.stats.CloudWrites.Add(uint64(report.Written))
+	if err != nil && errors.Is(context.Cause(ctx), errReconnected) {
+		return report, errReconnected
+	}
 	if err != nil {
 		s.stats.SyncErrors.Add(1)
 		if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.DeadlineExceeded) {
