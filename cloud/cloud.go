@@ -49,6 +49,7 @@ type Enforcer interface {
 type Network struct {
 	ID, Name, Region string
 	Object, UID      string // as of a VM
+	Ref              string // what stands for the ID in the name of its Target; empty means the ID
 	Prefixes         []netip.Prefix
 	Tags             map[string]string
 }
@@ -95,6 +96,7 @@ type VM struct {
 	// one is the ID.
 	Object, UID               string
 	NetworkObject, NetworkUID string // those of its network
+	NetworkRef                string
 	State                     string // the cloud's own word
 	// Starting: it is not up yet. One that was known before stays known; one that
 	// was not is left out until it runs.

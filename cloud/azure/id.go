@@ -78,6 +78,13 @@ func (id resourceID) String() string {
 // key is the same for every way to write the ID; it is what we know a resource by.
 func (id resourceID) key() string { return strings.ToLower(id.String()) }
 
+// ref is the key of a VNet in a form for people, "group:name/subscription". What precedes
+// the last slash of a Target's name is what it shares with those whose groups it can
+// name: see policy.Realm. VNets share none.
+func (id resourceID) ref() string {
+	return strings.ToLower(id.group + ":" + id.name() + "/" + id.subscription)
+}
+
 // path is the ID as the path of a URL.
 func (id resourceID) path() string { return (&url.URL{Path: id.String()}).EscapedPath() }
 

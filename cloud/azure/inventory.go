@@ -67,7 +67,7 @@ func (a *Account) Networks(ctx context.Context, regionName string) ([]cloud.Netw
 			continue
 		}
 		out = append(out, cloud.Network{
-			ID: n.key(), UID: strings.ToLower(n.Properties.GUID), Object: names[n.key()], Name: strings.ToLower(n.id.name()), Region: r.name,
+			ID: n.key(), UID: strings.ToLower(n.Properties.GUID), Object: names[n.key()], Ref: n.id.ref(), Name: strings.ToLower(n.id.name()), Region: r.name,
 			Prefixes: prefixesOf(n.Properties.Space.Prefixes), Tags: n.Tags,
 		})
 	}

@@ -120,6 +120,9 @@ func TestVMs(t *testing.T) {
 	if vm.UID == "" || vm.NetworkUID == "" || !strings.HasPrefix(vm.NetworkObject, "net-") {
 		t.Errorf("IDs for machines: %q, %q of %q", vm.UID, vm.NetworkUID, vm.NetworkObject)
 	}
+	if n, err := a.Networks(context.Background(), "westeurope"); err != nil || len(n) != 1 || n[0].Ref != vm.NetworkRef || n[0].ID != vm.NetworkID {
+		t.Errorf("networks %+v, %v; the VM's is %s, or %s", n, err, vm.NetworkID, vm.NetworkRef)
+	}
 	vm.UID, vm.NetworkUID, vm.NetworkObject = "", "", ""
 	for i := range vm.Interfaces {
 		vm.Interfaces[i].MAC = ""
@@ -131,7 +134,7 @@ func TestVMs(t *testing.T) {
 		return out
 	}
 	want := cloud.VM{
-		ID: lowerCase(web), Name: "web", Object: fmt.Sprint("web-", sum), Region: "westeurope", NetworkID: lowerCase(net), NetworkName: "net", State: "stopped", Tags: map[string]string{"Role": "web"},
+		ID: lowerCase(web), Name: "web", Object: fmt.Sprint("web-", sum), Region: "westeurope", NetworkID: lowerCase(net), NetworkName: "net", NetworkRef: "shop:net/" + subscriptionID, State: "stopped", Tags: map[string]string{"Role": "web"},
 		Interfaces: []cloud.Interface{
 			{ID: lowerCase(n1), Subnet: lowerCase(net) + "/subnets/main", Private: addrs("10.0.0.5"), Public: addrs("198.18.0.77"), Groups: []string{lowerCase(own)}, ApplicationGroups: []string{lowerCase(app)}},
 			{ID: lowerCase(n2), Subnet: lowerCase(net) + "/subnets/main", Private: addrs("10.0.0.6", "10.0.0.7", "fd00:1::6")},

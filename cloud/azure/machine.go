@@ -355,7 +355,7 @@ func (e *estate) vm(ctx context.Context, m *machine, names map[string]string) (l
 		x.subnets = append(x.subnets, n.subnets()...)
 		if network := n.network(); x.NetworkID == "" && network != "" {
 			x.NetworkID = network
-			x.NetworkObject, x.NetworkUID, x.NetworkName = e.network(network)
+			x.NetworkObject, x.NetworkUID, x.NetworkName, x.NetworkRef = e.network(network)
 		}
 	}
 	slices.SortFunc(x.Interfaces, func(a, b cloud.Interface) int { return strings.Compare(a.ID, b.ID) })
@@ -363,15 +363,15 @@ func (e *estate) vm(ctx context.Context, m *machine, names map[string]string) (l
 }
 
 // network returns what VNets are called besides their ID.
-func (e *estate) network(key string) (object, uid, name string) {
+func (e *estate) network(key string) (object, uid, name, ref string) {
 	if v := e.networks[key]; v != nil {
 		uid = strings.ToLower(v.Properties.GUID)
 	}
 	id, err := parseID(key)
 	if err != nil {
-		return "", "", ""
+		return "", "", "", ""
 	}
-	return cmp.Or(e.names[key], objectName(id)), uid, strings.ToLower(id.name())
+	return cmp.Or(e.names[key], objectName(id)), uid, strings.ToLower(id.name()), id.ref()
 }
 
 func (e *estate) networkInterface(ctx context.Context, n *nic) (cloud.Interface, error) {

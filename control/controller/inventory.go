@@ -78,7 +78,12 @@ func workloadID(key types.NamespacedName) string {
 }
 
 func (i *imported) target() string {
-	return targetName(i.provider, cmp.Or(i.enforcer, i.account), i.vm.Region, i.vm.NetworkID)
+	return targetName(i.provider, cmp.Or(i.enforcer, i.account), i.vm.Region, cmp.Or(i.vm.NetworkRef, i.vm.NetworkID))
+}
+
+// targetOf returns the name of an account's target of a network.
+func (a *account) targetOf(region string, n cloud.Network) string {
+	return targetName(a.provider, a.key, region, cmp.Or(n.Ref, n.ID))
 }
 
 // targetName is "provider/namespace/name/region/network".

@@ -136,7 +136,7 @@ func (c *Controller) restoreRegion(ctx context.Context, a *account, name string,
 	}
 	done := true
 	for _, n := range view.networks {
-		key := targetName(a.provider, a.key, name, n.ID)
+		key := a.targetOf(name, n)
 		c.mu.Lock()
 		t := c.targets[key]
 		if t == nil {

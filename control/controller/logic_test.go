@@ -104,6 +104,20 @@ func TestViewKnows(t *testing.T) {
 	}
 }
 
+// A network has one Target, by whichever of its names that is called.
+func TestTargetNames(t *testing.T) {
+	for _, tt := range []struct{ id, ref, want string }{
+		{"vpc-1", "", "aws/ns/acct/r/vpc-1"},
+		{"/subscriptions/s/g/vnet", "g:vnet/s", "aws/ns/acct/r/g:vnet/s"},
+	} {
+		a := &account{key: acct, provider: "aws"}
+		i := &imported{account: acct, provider: "aws", vm: cloud.VM{Region: "r", NetworkID: tt.id, NetworkRef: tt.ref}}
+		if got, vms := a.targetOf("r", cloud.Network{ID: tt.id, Ref: tt.ref}), i.target(); got != tt.want || vms != tt.want {
+			t.Errorf("the target of %s is %s, that of its VMs %s; want %s", tt.id, got, vms, tt.want)
+		}
+	}
+}
+
 func TestAssign(t *testing.T) {
 	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
 	named := func(name string, created int, entries ...entry) selector {

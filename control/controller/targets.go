@@ -23,7 +23,7 @@ func (c *Controller) setTargets(ctx context.Context, a *account, views map[strin
 	var known []string
 	for name, view := range views {
 		for _, n := range view.networks {
-			t := targetName(a.provider, a.key, name, n.ID)
+			t := a.targetOf(name, n)
 			wanted[t] = place{name, n.ID}
 			if isKnown(view, n) {
 				known = append(known, t)
