@@ -403,12 +403,25 @@ func azureSecret(subscription, key string) string {
 	return fmt.Sprintf(`{"subscriptionId": "%s", "tenantId": "%s", "clientId": "%s", "clientKey": "%s"}`, subscription, azuresim.SampleTenant, azuresim.SampleClientID, key)
 }
 
-// azureAccount writes a Secret and a CloudProviderAccount of a subscription, both of that name.
+// locations are those of a subscription that have VNets.
+func (c *azureCloud) locations(subscription string) []string {
+	var out []string
+	for _, d := range c.of("virtualNetworks") {
+		if strings.HasPrefix(d["id"].(string), "/subscriptions/"+subscription+"/") {
+			out = append(out, d["location"].(string))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// azureAccount writes a Secret and a CloudProviderAccount of a subscription, both of that name,
+// with the regions that have VNets unless others are given.
 func (w *world) azureAccount(name, subscription string, regions ...string) {
 	w.t.Helper()
 	w.azureKeys(name, azureSecret(subscription, azuresim.SampleSecret))
 	if len(regions) == 0 {
-		regions = []string{location1, location2}
+		regions = w.azure.locations(subscription)
 	}
 	w.apply(fmt.Sprintf(`
 apiVersion: crd.cloud.antrea.io/v1alpha1

@@ -265,13 +265,24 @@ func (s *stillness) done(targets []controller.TargetStatus, polls uint64) bool {
 		}
 		still = still && s.rounds[t.Name] > 2 // the first was seen, not made
 	}
-	// A network has a region, so there are no more regions than targets.
+	// Accounts have the regions of networks, so there are no more regions than targets.
 	return still && polls >= s.polls+2*uint64(len(targets))
 }
 
 // behind says what the API server has that was not compiled yet.
 func (w *world) behind() error {
 	compiled := w.run.World()
+	for _, ns := range w.o.Namespaces {
+		l, err := w.client.Resource(entities).Namespace(ns).List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, o := range l.Items {
+			if _, ok := compiled.Workloads.Get(policy.WorkloadID(policy.KindExternal, ns, o.GetName())); !ok {
+				return fmt.Errorf("the entity %s/%s is not compiled", ns, o.GetName())
+			}
+		}
+	}
 	for _, k := range []struct {
 		resource schema.GroupVersionResource
 		dialect  policy.Dialect
