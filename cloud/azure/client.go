@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -321,6 +322,11 @@ func changed(err error) error {
 // await waits until what an answer has begun is done, and returns how the resource
 // ended up.
 func (c *client) await(ctx context.Context, resp *http.Response) (json.RawMessage, error) {
+	if resp.Header.Get("Azure-AsyncOperation") != "" {
+		// The answer to an update says Succeeded while the operation goes on, which may
+		// still fail. The SDK would believe it, and not ask.
+		resp.Body = io.NopCloser(strings.NewReader("{}"))
+	}
 	poller, err := runtime.NewPoller[json.RawMessage](resp, c.pipeline, nil)
 	if err != nil {
 		return nil, readable(err)
