@@ -18,7 +18,7 @@ import (
 
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/cloud"
-	"isobar.dev/compile"
+	"isobar.dev/control/feed"
 	"isobar.dev/control/leader"
 	"isobar.dev/policy"
 	"isobar.dev/source/kube"
@@ -142,7 +142,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if c.source, err = kube.New(config, kube.Options{Networks: c.o.Networks}); err != nil {
 		return nil, err
 	}
-	c.world.init(engine{compile.NewEngine()}, func(i *imported) map[string]string {
+	c.world.init(newEngine(), func(i *imported) map[string]string {
 		e, _ := c.nodeMirror.get(i.key())
 		return e.userTags()
 	})
@@ -208,6 +208,10 @@ func (c *Controller) report(ctx context.Context, queue, key string, err error) {
 	}
 	c.o.Log.LogAttrs(ctx, slog.LevelWarn, "will try again", slog.String("queue", queue), slog.String("key", key), slog.String("error", errText(err)))
 }
+
+// Feed has what those who enforce policies themselves, on Nodes and VMs, have to know of the world. It is
+// empty until World is known.
+func (c *Controller) Feed() *feed.Feed { return c.world.engine.feed }
 
 // World returns the world as the Targets' Rulesets were last made of it.
 func (c *Controller) World() policy.Snapshot {

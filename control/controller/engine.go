@@ -2,23 +2,34 @@ package controller
 
 import (
 	"isobar.dev/compile"
+	"isobar.dev/control/feed"
 	"isobar.dev/policy"
 )
 
-// engine is the compiler as the world needs it.
-type engine struct{ *compile.Engine }
+// engine is the compiler as the world needs it, which those see too who watch its feed.
+type engine struct {
+	*compile.Engine
+	feed *feed.Feed
+}
+
+func newEngine() engine {
+	e := compile.NewEngine()
+	return engine{e, feed.New(e)}
+}
 
 // update takes a Snapshot, and returns the targets whose Rulesets changed.
 func (e engine) update(s policy.Snapshot) []string {
 	var out []string
-	for _, c := range e.Update(s) {
+	for _, c := range e.feed.Update(s) {
 		out = append(out, c.Target)
 	}
 	return out
 }
 
 // ruleset returns what a target must enforce: nothing when no workload has it.
-func (e engine) ruleset(target string) policy.Ruleset {
+func (e engine) ruleset(target string) policy.Ruleset { return rulesetOf(e.Engine, target) }
+
+func rulesetOf(e *compile.Engine, target string) policy.Ruleset {
 	rs, ok := e.Ruleset(target)
 	if !ok {
 		return policy.Ruleset{Target: target}

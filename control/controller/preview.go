@@ -206,7 +206,7 @@ func (p *previewer) rulesets(ctx context.Context, now, next policy.Snapshot, fil
 	var out []policy.Ruleset
 	for _, change := range e.Update(next) {
 		if filter(change.Target) {
-			out = append(out, engine{e}.ruleset(change.Target))
+			out = append(out, rulesetOf(e, change.Target))
 		}
 	}
 	p.engine = e
