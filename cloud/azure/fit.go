@@ -25,7 +25,7 @@ func (l *lowering) fit(c *class) {
 	c.nsg = &NSG{}
 	full := map[policy.Direction]attempt{}
 	for _, d := range directions {
-		full[d] = l.try(c, d, room-1, nil, false) // the other one needs its closing rule
+		full[d] = l.whole(c, d)
 	}
 	in, out := len(full[policy.Ingress].rules), len(full[policy.Egress].rules)
 	rooms := map[policy.Direction]int{policy.Ingress: room - out, policy.Egress: room - in}

@@ -134,7 +134,6 @@ type lowering struct {
 	refusals []policy.Refusal
 	members  []*membership           // the larger first
 	told     map[string][]netip.Addr // of interfaces, by workloads
-	addrs    map[string]flat.Set     // see addrsOf
 	bases    map[string]where        // what the classes of ASGs stand for
 }
 
@@ -144,11 +143,12 @@ type class struct {
 	parts     []classes.Part // more than one where several workloads have one interface
 	workloads []string
 	nics      []string
-	families  flat.Set        // all addresses of the families that it may speak
-	peers     []string        // Keys of the groups that its rules name, sorted
-	usable    map[string]bool // those of them for which its rules can name ASGs
-	picks     map[string]bool // those of these that it does name, where they are ASGs
-	members   []*membership   // of these, the larger first
+	families  flat.Set                     // all addresses of the families that it may speak
+	peers     []string                     // Keys of the groups that its rules name, sorted
+	usable    map[string]bool              // those of them for which its rules can name ASGs
+	picks     map[string]bool              // those of these that it does name, where they are ASGs
+	members   []*membership                // of these, the larger first
+	plain     map[policy.Direction]attempt // see whole
 	nsg       *NSG
 	carriers  []string // network interfaces that have the NSG: those of twins, too
 	twin      *class   // whose NSG it shares, since they have the same rules
@@ -160,7 +160,7 @@ type class struct {
 var directions = []policy.Direction{policy.Ingress, policy.Egress}
 
 func newLowering(p Place, rs policy.Ruleset) *lowering {
-	l := &lowering{Place: p, rs: rs, addrs: map[string]flat.Set{}, bases: map[string]where{}}
+	l := &lowering{Place: p, rs: rs, bases: map[string]where{}}
 	if len(rs.Workloads) > 0 {
 		l.network = rs.Workloads[0].Workload.Network
 	}

@@ -313,12 +313,20 @@ func (w *writer) write(key string, allow bool, m pattern, need, within flat.Set)
 }
 
 // groups returns the ASGs that stand for addresses of need, and the addresses that they
-// stand for: all those whose members are within, and that are more than one prefix.
-// Whatever Azure takes for ICMP in IPv6, it is not written: so members that have
-// addresses of both families are no ASG there.
+// stand for: all those whose members are within, and that save prefixes, whatever the
+// others save, so that the choice of one does not hang on another. Whatever Azure takes
+// for ICMP in IPv6, it is not written: so members that have addresses of both families
+// are no ASG there.
 func (w *writer) groups(m pattern, need, within flat.Set) (keys []string, theirs flat.Set) {
+	whole := -1
 	for _, x := range w.members {
-		if x.addrs.Within(within) && !(m.protocol == "Icmp" && !x.addrs.V6().IsEmpty()) && len(x.addrs.Intersect(need).Prefixes()) > 1 {
+		if !x.addrs.Within(within) || !x.addrs.Overlaps(need) || m.protocol == "Icmp" && !x.addrs.V6().IsEmpty() {
+			continue
+		}
+		if whole < 0 {
+			whole = len(need.Cover(within))
+		}
+		if len(need.Minus(x.addrs).Cover(within.Minus(x.addrs)))+1 < whole {
 			keys, theirs = append(keys, x.key()), theirs.Union(x.addrs)
 		}
 	}

@@ -75,10 +75,12 @@ type where struct {
 // candidate is a group of peers that ASGs may stand for.
 type candidate struct {
 	key    string
-	nics   map[string]flat.Set // its members here, by interface
-	count  int                 // prefixes that these are
-	named  int                 // classes whose rules can name ASGs for it
-	there  bool                // there are such ASGs
+	nics   map[string][]netip.Addr // its members here, by interface
+	addrs  flat.Set                // of all of them
+	size   int                     // addresses
+	count  int                     // prefixes
+	named  int                     // classes whose rules can name ASGs for it
+	there  bool                    // there are such ASGs
 	chosen bool
 }
 
@@ -95,11 +97,12 @@ func (l *lowering) candidates() []*candidate {
 	var out []*candidate
 	for _, key := range slices.Sorted(maps.Keys(named)) {
 		x := &candidate{key: key, nics: l.membersOf(key)}
-		var all flat.Set
-		for _, s := range x.nics {
-			all = all.Union(s)
+		var all []netip.Addr
+		for _, addrs := range x.nics {
+			all = append(all, addrs...)
 		}
-		if x.count = len(all.Prefixes()); x.count < 2 {
+		x.addrs, x.size = flat.SetOfAddrs(all...), len(all)
+		if x.count = len(x.addrs.Prefixes()); x.count < 2 {
 			continue
 		}
 		for part := range maxParts {
@@ -127,20 +130,21 @@ func (l *lowering) peersOf(c *class) []string {
 
 // membersOf returns the interfaces of the members of a group, with the addresses by
 // which rules match those that have an ASG, where all of these are the group's.
-func (l *lowering) membersOf(key string) map[string]flat.Set {
+func (l *lowering) membersOf(key string) map[string][]netip.Addr {
 	i, ok := slices.BinarySearchFunc(l.rs.Groups, key, func(m policy.Members, key string) int { return cmp.Compare(m.Key, key) })
 	if !ok {
 		return nil
 	}
-	out := map[string]flat.Set{}
+	out := map[string][]netip.Addr{}
 	whole := l.f.Members(key)
+	isOther := func(a netip.Addr) bool { return !whole.Has(a) }
 	for _, w := range l.rs.Groups[i].Workloads {
 		if w.Network != l.network || w.Kind != policy.KindExternal {
 			continue
 		}
 		for _, n := range w.Interfaces {
 			nic := strings.ToLower(n.ID)
-			if addrs := l.addrsOf(nic); !addrs.IsEmpty() && addrs.Within(whole) && !isInstanceNIC(nic) {
+			if addrs := l.addrsOf(nic); len(addrs) > 0 && !slices.ContainsFunc(addrs, isOther) && !isInstanceNIC(nic) {
 				out[nic] = addrs
 			}
 		}
@@ -150,26 +154,15 @@ func (l *lowering) membersOf(key string) map[string]flat.Set {
 
 // addrsOf returns the addresses by which rules match an interface that has an ASG; none
 // where that is not known.
-func (l *lowering) addrsOf(nic string) flat.Set {
-	if s, ok := l.addrs[nic]; ok {
-		return s
+func (l *lowering) addrsOf(nic string) []netip.Addr {
+	if l.Interfaces != nil {
+		return l.Interfaces[nic].Addrs
 	}
-	x, known := l.Interfaces[nic]
-	list := x.Addrs
-	if l.Interfaces == nil { // nothing is known of the VNet
-		for _, a := range l.told[nic] {
-			if local := l.f.Local(); local.Has(a) || local.IsEmpty() && (a.IsPrivate() || a.Is6()) {
-				list = append(list, a)
-			}
-		}
-		known = true
-	}
-	var s flat.Set
-	if known {
-		s = flat.SetOfAddrs(list...)
-	}
-	l.addrs[nic] = s
-	return s
+	// Nothing is known of the VNet.
+	return slices.DeleteFunc(slices.Clone(l.told[nic]), func(a netip.Addr) bool {
+		local := l.f.Local()
+		return !local.Has(a) && !(local.IsEmpty() && (a.IsPrivate() || a.Is6()))
+	})
 }
 
 // tell notes the addresses that workloads have at their interfaces.
@@ -205,7 +198,15 @@ func (l *lowering) choose() []*candidate {
 		return nil
 	}
 	list := l.candidates()
-	large := func(x *candidate) bool { return 2*x.count >= l.ManyPeers }
+	namers := map[string]int{}
+	for _, c := range l.classes {
+		for _, key := range c.peers {
+			namers[key]++
+		}
+	}
+	large := func(x *candidate) bool {
+		return 2*x.count >= l.ManyPeers && (x.there || x.count >= l.ManyPeers && namers[x.key] >= l.ManyClasses)
+	}
 	for _, c := range l.classes {
 		if slices.ContainsFunc(list, func(x *candidate) bool { return large(x) && slices.Contains(c.peers, x.key) }) {
 			l.findUsable(c, list)
@@ -217,7 +218,7 @@ func (l *lowering) choose() []*candidate {
 				x.named++
 			}
 		}
-		x.chosen = x.count >= l.ManyPeers && x.named >= l.ManyClasses || x.there && large(x) && x.named > 0
+		x.chosen = large(x) && (x.named >= l.ManyClasses || x.there && x.named > 0)
 	}
 	most := l.Quotas.AddressesPerNSG
 	var crowded []*class
@@ -261,7 +262,7 @@ func (l *lowering) choose() []*candidate {
 }
 
 // parts is how many ASGs its members take.
-func (x *candidate) parts(most int) int { return (x.count + most - 1) / most }
+func (x *candidate) parts(most int) int { return (x.size + most - 1) / most }
 
 // needs returns how many addresses the larger direction of a class takes where those
 // groups are ASGs, whole.
@@ -269,14 +270,31 @@ func (l *lowering) needs(c *class, list []*candidate) int {
 	if len(c.peers) == 0 {
 		return 0
 	}
-	defer func(was []*membership) { c.members = was }(c.members)
 	c.members = inFull(list, c.usable)
 	c.members = c.members[:min(len(c.members), l.Quotas.ASGsPerNSG)]
 	n := 0
 	for _, d := range directions {
-		n = max(n, addresses(l.try(c, d, l.Quotas.RulesPerNSG, nil, false).rules))
+		n = max(n, addresses(l.whole(c, d).rules))
 	}
+	c.members = nil
 	return n
+}
+
+// whole lowers one direction of a class with all its rules. What that is without ASGs
+// is asked twice.
+func (l *lowering) whole(c *class, d policy.Direction) attempt {
+	a, known := c.plain[d]
+	if known && len(c.members) == 0 {
+		return a
+	}
+	a = l.try(c, d, l.room(c)-1, nil, false) // the other direction needs its closing rule
+	if len(c.members) == 0 {
+		if c.plain == nil {
+			c.plain = map[policy.Direction]attempt{}
+		}
+		c.plain[d] = a
+	}
+	return a
 }
 
 // findUsable finds for which of the groups of peers rules of a class can name ASGs.
@@ -288,14 +306,14 @@ func (l *lowering) findUsable(c *class, list []*candidate) {
 	for _, key := range c.peers {
 		named[key] = true
 	}
-	defer func(was []*membership) { c.members = was }(c.members)
 	c.members, c.usable = inFull(list, named), map[string]bool{}
 	for _, d := range directions {
-		g := &NSG{Ingress: l.try(c, d, l.Quotas.RulesPerNSG, nil, false).rules}
+		g := &NSG{Ingress: l.whole(c, d).rules}
 		for _, key := range g.named() {
 			c.usable[l.bases[stem(key)].peers] = true
 		}
 	}
+	c.members = nil
 }
 
 // inFull returns memberships that stand for all members of those groups that has has.
@@ -305,11 +323,7 @@ func inFull(list []*candidate, has map[string]bool) []*membership {
 		if !has[x.key] {
 			continue
 		}
-		m := &membership{peers: x.key, base: baseOf(x.key, 0), class: baseOf(x.key, 0)}
-		for _, s := range x.nics {
-			m.addrs = m.addrs.Union(s)
-		}
-		out = append(out, m)
+		out = append(out, &membership{peers: x.key, base: baseOf(x.key, 0), class: baseOf(x.key, 0), addrs: x.addrs})
 	}
 	return out
 }
@@ -390,7 +404,7 @@ func (l *lowering) parts(x *candidate, nics map[string]bool, load map[string]int
 			join = append(join, nic)
 		}
 	}
-	size := func(nic string) int { return max(len(l.Interfaces[nic].Addrs), 1) }
+	size := func(nic string) int { return len(x.nics[nic]) }
 	part, class := -1, ""
 	room := 0
 	for _, nic := range join {
@@ -412,9 +426,11 @@ func (l *lowering) parts(x *candidate, nics map[string]bool, load map[string]int
 		m := &membership{peers: x.key, base: baseOf(x.key, part), nics: of[part]}
 		slices.Sort(m.nics)
 		m.class = l.current(m.base, m.nics, false)
+		var addrs []netip.Addr
 		for _, nic := range m.nics {
-			m.addrs = m.addrs.Union(x.nics[nic])
+			addrs = append(addrs, x.nics[nic]...)
 		}
+		m.addrs = flat.SetOfAddrs(addrs...)
 		out = append(out, m)
 	}
 	return out

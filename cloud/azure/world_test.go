@@ -217,7 +217,7 @@ func dump(objects map[string]azure.Object) string {
 	out := ""
 	for key, o := range objects {
 		if o.NSG == nil {
-			out += fmt.Sprintf("%s: %+v\n", key, *o.NIC)
+			out += fmt.Sprintf("%s: %+v %+v\n", key, o.NIC, o.ASG)
 			continue
 		}
 		for _, x := range []struct {
