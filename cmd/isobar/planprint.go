@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 
@@ -83,7 +84,7 @@ func (p planPrinter) target(out *bytes.Buffer, t isobarv1alpha1.TargetPlan) erro
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, c := range t.Changes {
-		fmt.Fprintf(w, "  %s %s\t%s\n", signs[c.Op], c.Key, c.Text)
+		fmt.Fprintf(w, "  %s %s\t%s\n", signs[c.Op], keyText(c.Key), c.Text)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -99,6 +100,13 @@ func (p planPrinter) target(out *bytes.Buffer, t isobarv1alpha1.TargetPlan) erro
 	fmt.Fprintln(out)
 	return nil
 }
+
+// resourceIDRE has the IDs of Azure's resources in the keys of objects.
+var resourceIDRE = regexp.MustCompile(`(?i)/subscriptions/[^/]+/resourcegroups/([^/]+)/providers/[^/]+/[^/]+/([^/]+)$`)
+
+// keyText is an object's key as people know it: a resource of Azure is group:name, as in
+// the target's name, which tells the subscription.
+func keyText(key string) string { return resourceIDRE.ReplaceAllString(key, "$1:$2") }
 
 func usageText(u isobarv1alpha1.PlanUsage) string {
 	text := fmt.Sprintf("%s: %d of %d", u.Quota, u.Used, u.Limit)

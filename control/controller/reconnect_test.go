@@ -1,7 +1,9 @@
 package controller
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +106,40 @@ func TestTargetLoopsReadTogether(t *testing.T) {
 			if at := loop.nextRead(l); times["a"][at] || time.Until(at) < loop.every*9/10 {
 				t.Errorf("one that has not been read yet is to be read in %v", time.Until(at))
 			}
+			l.via = together{}
+			if d := time.Until(loop.nextRead(l)); d <= 0 {
+				t.Errorf("when the time that was set has passed, the next is in %v", d)
+			}
 		})
 	}
+}
+
+// Loops go by that, time after time.
+func TestTargetLoopsGoOnTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loop := newLoop()
+		ctx, cancel := context.WithCancel(t.Context())
+		stubs := [2]stub{}
+		var loops [2]*target
+		loop.slots = make(chan struct{}, len(loops))
+		loop.enforcer = func(l *target) (cloud.Enforcer, error) { return &stubs[slices.Index(loops[:], l)], nil }
+		for i := range loops {
+			stubs[i].reset(nil)
+			loops[i] = &target{name: "t", wake: make(chan struct{}, 1), done: make(chan struct{}), via: together{}}
+			loops[i].put(newGiven(rulesOf(1), nil, nil))
+		}
+		for _, l := range loops {
+			go loop.run(ctx, l)
+		}
+		time.Sleep(time.Hour)
+		a, _ := stubs[0].seen()
+		b, _ := stubs[1].seen()
+		if d := cmp.Diff(a, b); d != "" || len(a) < 10 {
+			t.Errorf("%d reads in an hour, at other times: %s", len(a), d)
+		}
+		cancel()
+		for _, l := range loops {
+			<-l.done
+		}
+	})
 }
