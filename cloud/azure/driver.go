@@ -61,7 +61,8 @@ func (d *Driver) place() Place {
 		}
 	}
 	for key, f := range d.ground.nics {
-		p.Interfaces[strings.TrimPrefix(key, "nic/")] = Interface{NSG: f.nsg, Addrs: f.addrs, Groups: f.groups, Others: f.others, Closed: f.owner != "" && f.owner != d.cluster()}
+		isOther := func(owner string) bool { return owner != "" && owner != d.cluster() }
+		p.Interfaces[strings.TrimPrefix(key, "nic/")] = Interface{NSG: f.nsg, Addrs: f.addrs, Groups: f.groups, Others: f.others, Closed: isOther(f.owner) || isOther(f.member)}
 		if g := d.ground.nsgs[f.nsg]; g != nil && p.Present[g.now.Class] != nil {
 			p.Attached[strings.TrimPrefix(key, "nic/")] = g.now.Class
 		}

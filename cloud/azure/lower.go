@@ -117,7 +117,7 @@ func (l *lowering) objects() map[string]Object {
 				out[key] = Object{NIC: &NIC{}}
 			}
 			n := out[key].NIC
-			n.Groups = append(n.Groups, m.key())
+			n.Groups, n.Marked = append(n.Groups, m.key()), true
 			slices.Sort(n.Groups)
 		}
 	}

@@ -74,9 +74,11 @@ func (p Ports) String() string {
 type NIC struct {
 	NSG string // key of ours; empty when it has another or none
 	// Kept: what it had before is remembered, to be attached again.
-	Kept      bool
-	Groups    []string // keys of the ASGs of ours that it has, in order, besides those of others
-	Unsettled bool     // as that of an NSG
+	Kept   bool
+	Groups []string // keys of the ASGs of ours that it has, in order, besides those of others
+	// Marked: a tag says that it has some, or had some until now.
+	Marked    bool
+	Unsettled bool // as that of an NSG
 }
 
 // Equal says whether both are the same.
@@ -142,7 +144,7 @@ func (o Object) Equal(p Object) bool {
 	case o.ASG != nil && p.ASG != nil:
 		return o.ASG.Class == p.ASG.Class && o.ASG.Unsettled == p.ASG.Unsettled
 	case o.NIC != nil && p.NIC != nil:
-		return o.NIC.NSG == p.NIC.NSG && o.NIC.Kept == p.NIC.Kept && o.NIC.Unsettled == p.NIC.Unsettled && slices.Equal(o.NIC.Groups, p.NIC.Groups)
+		return o.NIC.NSG == p.NIC.NSG && o.NIC.Kept == p.NIC.Kept && o.NIC.Marked == p.NIC.Marked && o.NIC.Unsettled == p.NIC.Unsettled && slices.Equal(o.NIC.Groups, p.NIC.Groups)
 	}
 	return false
 }

@@ -20,6 +20,7 @@ type mover struct {
 	moved bool       // it has the NSG that it is to have
 	tidy  bool       // and remembers what it is to remember
 	joins bool       // it has everything that it gets
+	kept  bool       // it remembers what it had
 	fails bool
 }
 
@@ -28,19 +29,23 @@ func (a *applier) mover(c plan.Change[Object]) *mover {
 	if c.Want != nil {
 		m.to, m.gets = c.Want.NIC.NSG, c.Want.NIC.Groups
 	}
-	kept := false
+	marked := false
 	if f := a.ground.nics[c.Key]; f != nil {
 		m.from, m.had, m.addrs, m.id = f.nsg, f.groups, f.addrs, f.id
-		kept = f.kept && f.owner == a.cluster()
+		m.kept, marked = f.kept && f.owner == a.cluster(), f.member == a.cluster()
 	} else {
 		m.id, m.err = parseID(m.nic)
 	}
 	unsettled := c.Have != nil && c.Have.NIC.Unsettled
-	m.moved = m.from == m.to && kept == (m.to != "") && !(unsettled && m.to != "")
-	m.tidy = m.moved || m.to != ""
-	if !slices.Equal(m.had, m.gets) || unsettled && m.moved {
+	m.moved = m.from == m.to && m.kept == (m.to != "") && !(unsettled && m.to != "")
+	member := len(m.gets) > 0
+	// An interface of which Azure has not done what was asked for may have other ASGs
+	// than it says.
+	m.unsure = unsettled && (marked || member || len(m.had) > 0)
+	if !slices.Equal(m.had, m.gets) || m.unsure || marked != member && (member || m.to != "") {
 		m.queue = [][]string{m.gets}
 	}
+	m.tidy = m.to != "" || !m.kept && (member || !marked && len(m.had) == 0)
 	return m
 }
 
@@ -189,8 +194,9 @@ func (m *mover) turn(pending map[string]bool, closed, open map[passage]bool, hol
 	if t.groups && !m.moved && !t.move && hold {
 		t.groups = false
 	}
-	// What is forgotten goes in the last call.
-	t.forget = m.moved && !m.tidy && (len(m.queue) == 0 || t.groups && last)
+	// What remembers goes in a call of its own: while it is not certain that Azure has done
+	// the others, somebody has to know of the interface.
+	t.forget = m.moved && !m.tidy && len(m.queue) == 0
 	if !t.move && !t.groups && !t.forget {
 		return nil
 	}
@@ -263,15 +269,19 @@ func (a *applier) change(doc document, t *turn, id resourceID) (write bool, err 
 	}
 	steps := []func() (bool, error){func() (bool, error) { return settle(n.Properties.ProvisioningState) }}
 	if t.groups {
-		steps = append(steps, func() (bool, error) { return a.setGroups(doc, t.m.queue[0]) })
+		steps = append(steps, func() (bool, error) { return a.setGroups(doc, t.m.queue[0]) },
+			func() (bool, error) { return a.markMember(doc, &n, t), nil })
 	}
 	switch {
 	case t.move && t.m.to != "":
 		steps = append(steps, func() (bool, error) { return a.attach(doc, id) })
 	case t.move:
 		steps = append(steps, func() (bool, error) { return a.detach(doc) })
-	case t.forget:
+	case t.forget && t.m.kept:
 		steps = append(steps, func() (bool, error) { return a.forget(doc) })
+	}
+	if t.forget && len(t.m.gets) == 0 {
+		steps = append(steps, func() (bool, error) { return a.unmarkMember(doc, &n), nil })
 	}
 	for _, step := range steps {
 		changed, err := step()

@@ -162,6 +162,28 @@ func (a *applier) setGroups(doc document, want []string) (bool, error) {
 	return write, nil
 }
 
+// markMember has an interface that gets ASGs of ours say so, and one that has none any
+// more say nothing, if it is ours for its NSG.
+func (a *applier) markMember(doc document, n *nic, t *turn) bool {
+	if len(t.m.queue[0]) > 0 {
+		setTag(doc, tagMember, a.cluster())
+		return tag(n.Tags, tagMember) != a.cluster()
+	}
+	if t.m.to != "" && (t.m.kept || t.move) {
+		return a.unmarkMember(doc, n)
+	}
+	return false
+}
+
+// unmarkMember takes away what says that an interface has ASGs of ours.
+func (a *applier) unmarkMember(doc document, n *nic) bool {
+	if tag(n.Tags, tagMember) != a.cluster() {
+		return false
+	}
+	dropTag(doc, tagMember)
+	return true
+}
+
 // setNSG sets the NSG of an interface, or takes it away.
 func setNSG(doc document, id string) error {
 	properties, ok := doc["properties"].(map[string]any)

@@ -20,6 +20,7 @@ const (
 	tagClass    = "isobar.dev-class"
 	tagVNet     = "isobar.dev-vnet"     // of a group, which Azure keeps for all VNets of the region: see vnetMark
 	tagOriginal = "isobar.dev-original" // of an interface: see original
+	tagMember   = "isobar.dev-member"   // of an interface that has ASGs of ours: the owner of these
 )
 
 // What tagKind says of an NSG and of an ASG.
@@ -68,6 +69,7 @@ type nicFacts struct {
 	owner string // the cluster of the tag
 
 	groups []string // keys of the ASGs of ours, in order
+	member string   // the owner in its tag
 	others int      // how many it has besides
 	addrs  []netip.Addr
 }
@@ -137,7 +139,7 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 		if !here {
 			continue
 		}
-		ours := f.nsg != "" || f.kept && f.owner == d.cluster() || len(f.groups) > 0
+		ours := f.nsg != "" || f.kept && f.owner == d.cluster() || len(f.groups) > 0 || f.member == d.cluster()
 		if n.Properties.VM == nil && !ours {
 			continue
 		}
@@ -146,7 +148,7 @@ func (d *Driver) read(ctx context.Context) (map[string]Object, *ground, error) {
 		if !ours {
 			continue
 		}
-		out[key] = Object{NIC: &NIC{NSG: f.nsg, Kept: f.kept && f.owner == d.cluster(), Groups: f.groups, Unsettled: !isSettled(n.Properties.ProvisioningState)}}
+		out[key] = Object{NIC: &NIC{NSG: f.nsg, Kept: f.kept && f.owner == d.cluster(), Groups: f.groups, Marked: f.member == d.cluster(), Unsettled: !isSettled(n.Properties.ProvisioningState)}}
 		if f.nsg != "" && !f.kept {
 			g.notes = append(g.notes, plan.Note{Key: key, Text: "it is not known what NSG it had before ours: when ours leaves it gets none"})
 		}
@@ -265,7 +267,7 @@ func isTagged(tags map[string]string, name string) bool {
 
 // nic reads what an interface has.
 func (d *Driver) nic(g *ground, n *nic) (*nicFacts, error) {
-	f := &nicFacts{id: n.id, nsg: g.keys[strings.ToLower(n.Properties.NSG.idOf())], kept: isTagged(n.Tags, tagOriginal), owner: tag(n.Tags, tagCluster)}
+	f := &nicFacts{id: n.id, nsg: g.keys[strings.ToLower(n.Properties.NSG.idOf())], kept: isTagged(n.Tags, tagOriginal), owner: tag(n.Tags, tagCluster), member: tag(n.Tags, tagMember)}
 	for _, id := range n.asgs() {
 		if key := g.asgKeys[id]; key != "" {
 			f.groups = append(f.groups, key)

@@ -21,6 +21,7 @@ type shift struct {
 	from, to   string // keys of NSGs of ours, or empty
 	had, gets  []string
 	addrs      []netip.Addr // by which rules match it
+	unsure     bool         // whether it has what it had is not known
 	mode       mode
 	before     []passage // which wait until it has what it gets
 	after      []passage // for which it waits before it loses what it had
@@ -60,10 +61,28 @@ func weave(have, want map[string]*NSG, shifts []*shift) {
 		return strings.Compare(a.from+"\x00"+a.to, b.from+"\x00"+b.to)
 	})
 	for _, s := range shifts {
-		if !slices.Equal(s.had, s.gets) {
+		switch {
+		case s.unsure:
+			s.before = w.naming(union(s.had, s.gets))
+		case !slices.Equal(s.had, s.gets):
 			w.place(s)
 		}
 	}
+}
+
+// naming returns the passages with rules, before or after, that name any of those ASGs,
+// or any at all where there are none.
+func (w *weaver) naming(groups []string) []passage {
+	var out []passage
+	for _, p := range w.passages {
+		for _, g := range []*NSG{w.have[p.from], w.want[p.to]} {
+			if w.namesAny(g, groups) || g != nil && len(groups) == 0 && len(g.named()) > 0 {
+				out = append(out, p)
+				break
+			}
+		}
+	}
+	return out
 }
 
 type weaver struct {
