@@ -35,6 +35,23 @@ func (d *Driver) readASGs(ctx context.Context, g *ground, groups []*nsg, out map
 			g.noteNamed(d, x, &x.Properties.Rules[i])
 		}
 	}
+	if len(g.asgs) == 0 {
+		return nil
+	}
+	// Interfaces of uniform scale sets are in no list of interfaces.
+	sets, err := resources[scaleSet](ctx, d.region.client, typeScaleSet, computeVersion, d.region.name)
+	if err != nil {
+		return err
+	}
+	for _, s := range sets {
+		var keys []string
+		for _, id := range s.asgs() {
+			if key := g.asgKeys[id]; key != "" {
+				keys = append(keys, key)
+			}
+		}
+		g.spoil(s.ID, keys)
+	}
 	return nil
 }
 

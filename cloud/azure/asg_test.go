@@ -407,6 +407,50 @@ func TestSpoiledASG(t *testing.T) {
 	}
 }
 
+// The interfaces of uniform scale sets are not seen one by one: a set whose machines are
+// made with an ASG of ours makes it one that no rule names.
+func TestScaleSetInASG(t *testing.T) {
+	e, _ := openASGs(t, shop.States()["db"])
+	name, _ := e.only(t)
+	e.edit(t, func(s *sim.Subscription) {
+		s.Resources = append(s.Resources, sim.Document{
+			"id": groupID + "/providers/Microsoft.Compute/virtualMachineScaleSets/pool", "type": "Microsoft.Compute/virtualMachineScaleSets", "location": location,
+			"sku": object{"name": "Standard_B2s", "capacity": 0}, "properties": object{
+				"upgradePolicy": object{"mode": "Manual"}, "orchestrationMode": "Uniform",
+				"virtualMachineProfile": object{"networkProfile": object{"networkInterfaceConfigurations": []any{object{"name": "nic", "properties": object{"primary": true,
+					"ipConfigurations": []any{object{"name": "ip", "properties": object{"subnet": object{"id": shop.ID + "/subnets/main"},
+						"applicationSecurityGroups": []any{object{"id": networkID + "applicationSecurityGroups/" + name}}}}}}}}}},
+			}})
+	})
+	before := e.ask(shopFlows())
+	end := e.watch(shopFlows(), before, before)
+	report := e.sync(t, e.eager(t, azure.Quotas{}), shop.States()["db"])[shop.Target]
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	if len(report.Notes) != 1 || !strings.Contains(report.Notes[0].Text, "/pool has it") {
+		t.Errorf("notes %v; want one of the scale set", report.Notes)
+	}
+	if other, members := e.only(t); other == name || len(members) != 3 {
+		t.Errorf("ASG %s has %v; want another than %s, with the web VMs", other, members, name)
+	}
+	e.verify(t, "db")
+}
+
+// In a mesh, whose rules name all whom they are for, interfaces join before they move.
+func TestMeshJoinsFirst(t *testing.T) {
+	e, _ := openASGs(t, shop.States()["nothing"])
+	end := e.record(shopFlows())
+	e.sync(t, e.eager(t, azure.Quotas{}), shop.States()["mesh"])
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	e.verify(t, "mesh")
+	if all := slices.Concat(slices.Collect(maps.Values(e.ourASGs()))...); len(all) != 5 {
+		t.Errorf("members %v; want all that are in the mesh", all)
+	}
+}
+
 // An interface with many ASGs of others keeps them, and is an address where there is no
 // place for ours.
 func TestFullInterface(t *testing.T) {

@@ -149,8 +149,32 @@ func (e *estate) listStates(ctx context.Context) error {
 type scaleSet struct {
 	head
 	Properties struct {
-		Mode string `json:"orchestrationMode"`
+		Mode    string `json:"orchestrationMode"`
+		Profile struct {
+			Network struct {
+				Interfaces []struct {
+					Properties struct {
+						Configs []ipConfig `json:"ipConfigurations"`
+					} `json:"properties"`
+				} `json:"networkInterfaceConfigurations"`
+			} `json:"networkProfile"`
+		} `json:"virtualMachineProfile"`
 	} `json:"properties"`
+}
+
+// asgs returns the keys of the application security groups that interfaces of its
+// machines are made with, sorted.
+func (s *scaleSet) asgs() []string {
+	var out []string
+	for _, n := range s.Properties.Profile.Network.Interfaces {
+		for _, c := range n.Properties.Configs {
+			for _, g := range c.Properties.ASGs {
+				out = append(out, strings.ToLower(g.ID))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // listScaleSets reads the instances of uniform scale sets, which are told of set by set.
