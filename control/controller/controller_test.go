@@ -113,6 +113,30 @@ func TestNewCredentialsDoNotWaitForTheOld(t *testing.T) {
 	e.eventually("the new ones work", all(e.accountIs("", "Connected", "True Connected"), e.has("vpca", 2, "5432")))
 }
 
+// Nor do they wait for a write that is under way with those of before.
+func TestNewCredentialsEndTheSyncOfTheOld(t *testing.T) {
+	e := newEnv(t)
+	e.estate()
+	e.start()
+	e.create(e.secret(rightKeys), e.account("us-east-1"), e.selector("all", everything), e.allow("db", "db", 5432))
+	e.eventually("enforced", e.has("vpca", 2, "5432"))
+	e.cloud.with(func(f *fakeCloud) { f.slow = time.Hour })
+	e.setPort("db", 5433)
+	e.eventually("a write begins", func() string {
+		writing := 0
+		e.cloud.with(func(f *fakeCloud) { writing = f.writing })
+		if writing == 0 {
+			return "nothing is written"
+		}
+		return ""
+	})
+	e.cloud.with(func(f *fakeCloud) { f.slow = 0 })
+	update[corev1.Secret](e, "keys", func(s *corev1.Secret) {
+		s.Data = map[string][]byte{"credentials": []byte(strings.Replace(rightKeys, "AKIA1234", "AKIA5678", 1))}
+	})
+	e.eventually("by the new ones", all(e.has("vpca", 2, "5433"), e.phaseIs("db", antreav1beta1.PolicyRealized)))
+}
+
 // A region or a selector that cannot be read keeps its VMs, and stops no other.
 func TestUnreadableIsNotEmpty(t *testing.T) {
 	e := newEnv(t)

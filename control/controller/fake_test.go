@@ -24,6 +24,7 @@ type fakeCloud struct {
 	key       string // the access key that is right
 	latency   time.Duration
 	slow      time.Duration                // the latency of a write, besides
+	writing   int                          // writes that wait for that
 	networks  map[string][]cloud.Network   // by region
 	vms       map[string][]cloud.VM        // by region
 	down      map[string]error             // by region: all calls fail
@@ -245,11 +246,15 @@ func (d *fakeDriver) Apply(ctx context.Context, changes []plan.Change[string]) e
 	for _, c := range changes {
 		f.mu.Lock()
 		slow := f.slow
+		f.writing++
 		f.mu.Unlock()
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
 		case <-time.After(slow):
+		}
+		f.with(func(f *fakeCloud) { f.writing-- })
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		err := d.account.call(ctx, d.region)
 		f.mu.Lock()
