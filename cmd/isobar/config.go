@@ -22,6 +22,10 @@ type config struct {
 	// LeavePolicyStatus: an antrea-controller writes the statuses of its policies.
 	LeavePolicyStatus bool `json:"leavePolicyStatus"`
 
+	// ControlPlane: agents are served controlplane.antrea.io, which no antrea-controller
+	// of the cluster serves.
+	ControlPlane bool `json:"controlPlane"`
+
 	// PodNetwork and NodeNetwork are the IDs of the VPCs whose addresses the cluster's
 	// Pods and Nodes have; empty means that they have others.
 	PodNetwork  string `json:"podNetwork"`

@@ -250,6 +250,7 @@ func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office,
 		Certificates: certificates, WebhookListen: r.flags.webhookAddr, APIListen: r.flags.apiAddr,
 		Webhook:       webhook.Options{Controller: user, Log: r.log},
 		WebhookTarget: webhook.Target{Service: hooks}, APITarget: api,
+		ControlPlane: r.config.ControlPlane,
 	}
 }
 

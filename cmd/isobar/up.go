@@ -207,8 +207,8 @@ func (u *up) startControl(ctx context.Context) error {
 		Controller: controller.Options{ShowSecurityGroups: true, Log: u.log},
 		Webhook:    webhook.Options{Dir: filepath.Join(u.flags.dataDir, "webhook"), Controller: controllerUser, Log: u.log},
 		API:        apiserver.Options{Dir: filepath.Join(u.flags.dataDir, "runtime-api")},
-		APITarget:  apiserver.DefaultTarget,
-		Tiers:      tiers,
+		APITarget:  apiserver.DefaultTarget, ControlPlane: true,
+		Tiers: tiers,
 	})
 	if err != nil {
 		return err

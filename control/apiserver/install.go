@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,10 +34,20 @@ func nameOf(gv schema.GroupVersion) string { return gv.Version + "." + gv.Group 
 
 // groups are what the Server at t serves.
 func (t Target) groups() []schema.GroupVersion {
+	out := []schema.GroupVersion{runtimev1alpha1.GroupVersion}
 	if t.Plans {
-		return []schema.GroupVersion{runtimev1alpha1.GroupVersion, isobarv1alpha1.GroupVersion}
+		out = append(out, isobarv1alpha1.GroupVersion)
 	}
-	return []schema.GroupVersion{runtimev1alpha1.GroupVersion}
+	return append(out, t.Groups...)
+}
+
+// priority orders groups that have resources of the same name, such as
+// networkpolicies: what users write comes before what is computed from it.
+func (t Target) priority(gv schema.GroupVersion) int64 {
+	if slices.Contains(t.Groups, gv) {
+		return 100
+	}
+	return 1000
 }
 
 // Target is where the API server finds a Server: a Service and a port of it.
@@ -51,6 +62,9 @@ type Target struct {
 	CABundle []byte
 	// Plans: the Server has a Planner, and Plans are sent to it too.
 	Plans bool
+	// Groups are those of the Server's Options. Users' own kinds go before theirs
+	// where only the name of a resource is given.
+	Groups []schema.GroupVersion
 }
 
 // DefaultTarget is for a Server on the machine of its API server; it lacks the
@@ -90,16 +104,43 @@ func Register(ctx context.Context, client dynamic.Interface, t Target) error {
 		}
 	}
 	for _, gv := range t.groups() {
+		if err := t.isFree(ctx, client, gv); err != nil {
+			return err
+		}
 		if err := apply(ctx, client.Resource(apiServices), nameOf(gv), map[string]any{
 			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": nameOf(gv)},
 			"spec": map[string]any{
 				"group": gv.Group, "version": gv.Version,
-				"groupPriorityMinimum": 1000, "versionPriority": 100, "caBundle": t.CABundle,
+				"groupPriorityMinimum": t.priority(gv), "versionPriority": 100, "caBundle": t.CABundle,
 				"service": map[string]any{"namespace": t.Namespace, "name": t.Service, "port": t.Port},
 			},
 		}); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// isFree returns an error when a group of others is served by somebody else: agents
+// would lose whom they ask.
+func (t Target) isFree(ctx context.Context, client dynamic.Interface, gv schema.GroupVersion) error {
+	if !slices.Contains(t.Groups, gv) {
+		return nil
+	}
+	o, err := client.Resource(apiServices).Get(ctx, nameOf(gv), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("install %s: %w", gv, err)
+	}
+	namespace, _, errNS := unstructured.NestedString(o.Object, "spec", "service", "namespace")
+	name, _, errName := unstructured.NestedString(o.Object, "spec", "service", "name")
+	if err := errors.Join(errNS, errName); err != nil {
+		return fmt.Errorf("install %s: %w", gv, err)
+	}
+	if namespace != t.Namespace || name != t.Service {
+		return fmt.Errorf("install %s: the Service %s/%s serves it; delete the APIService %s to have it served here", gv, namespace, name, nameOf(gv))
 	}
 	return nil
 }
@@ -146,6 +187,11 @@ func isServed(ctx context.Context, client dynamic.Interface, gv schema.GroupVers
 	if gv == isobarv1alpha1.GroupVersion {
 		_, err = client.Resource(gv.WithResource(isobarv1alpha1.ResourcePlans)).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": gv.String(), "kind": "Plan", "spec": map[string]any{}}}, metav1.CreateOptions{})
+		return err
+	}
+	if gv != runtimev1alpha1.GroupVersion {
+		// What resources there are is answered by the Server, and to everybody.
+		_, err = client.Resource(gv.WithResource("")).List(ctx, metav1.ListOptions{})
 		return err
 	}
 	_, err = client.Resource(runtimev1alpha1.GroupVersion.WithResource(runtimev1alpha1.ResourceVpc)).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=-"})

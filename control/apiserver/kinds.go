@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -140,22 +141,46 @@ func machinePolicies() kind[*runtimev1alpha1.VirtualMachinePolicy] {
 	}
 }
 
-// eachOf calls add for each item of a list, and gives table the list's metadata.
-func eachOf(list runtime.Object, table *metav1.Table, add func(runtime.Object) error) error {
-	m, err := meta.ListAccessor(list)
+// TableOf makes the table that kubectl prints of an object or a list: a row for each
+// object, of cells, one for each column.
+func TableOf(in, options runtime.Object, columns []metav1.TableColumnDefinition, cells func(runtime.Object) ([]any, error)) (*metav1.Table, error) {
+	table := &metav1.Table{}
+	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
+		table.ColumnDefinitions = columns
+	}
+	add := func(o runtime.Object) error {
+		row, err := cells(o)
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: row, Object: runtime.RawExtension{Object: o}})
+		return err
+	}
+	if !meta.IsListType(in) {
+		if m, err := meta.Accessor(in); err == nil {
+			table.ResourceVersion = m.GetResourceVersion()
+		}
+		return table, add(in)
+	}
+	m, err := meta.ListAccessor(in)
 	if err != nil {
-		return errWrongType(list)
+		return nil, ErrNoTable(in)
 	}
 	table.ResourceVersion, table.Continue, table.RemainingItemCount = m.GetResourceVersion(), m.GetContinue(), m.GetRemainingItemCount()
-	return meta.EachListItem(list, add)
+	return table, meta.EachListItem(in, add)
 }
 
-func errWrongType(o runtime.Object) error { return fmt.Errorf("make a table of a %T", o) }
+// ErrNoTable is that an object is of none of the kinds that a table is made of.
+func ErrNoTable(o runtime.Object) error {
+	return apierrors.NewInternalError(fmt.Errorf("make a table of a %T", o))
+}
 
-// newScheme knows the kinds of the group and what a request of an API server
+// newScheme knows the kinds of the groups and what a request of an API server
 // may carry. Each kind stands for its internal version too: there is only one.
-func newScheme() (*runtime.Scheme, serializer.CodecFactory, error) {
+func newScheme(more []Group) (*runtime.Scheme, serializer.CodecFactory, error) {
 	s := runtime.NewScheme()
+	for _, g := range more {
+		if err := errors.Join(g.AddToScheme(s), g.internal(s), s.SetVersionPriority(g.Version)); err != nil {
+			return nil, serializer.CodecFactory{}, fmt.Errorf("kinds of %s: %w", g.Version, err)
+		}
+	}
 	if err := errors.Join(runtimev1alpha1.AddToScheme(s), isobarv1alpha1.AddToScheme(s)); err != nil {
 		return nil, serializer.CodecFactory{}, err
 	}

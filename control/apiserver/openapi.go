@@ -19,12 +19,20 @@ import (
 )
 
 // describe makes config serve the schemas that kubectl explain reads.
-func describe(config *genericapiserver.Config) error {
+func describe(config *genericapiserver.Config, more []Group) error {
 	// Without the internal version, which is no GVK that a client may ask for.
 	scheme := runtime.NewScheme()
 	if err := errors.Join(runtimev1alpha1.AddToScheme(scheme), isobarv1alpha1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("describe the kinds: %w", err)
 	}
+	ours := []common.GetOpenAPIDefinitions{GetOpenAPIDefinitions}
+	for _, g := range more {
+		if err := g.AddToScheme(scheme); err != nil {
+			return fmt.Errorf("describe the kinds of %s: %w", g.Version, err)
+		}
+		ours = append(ours, g.Definitions)
+	}
+	definitions := func(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition { return definitions(ref, ours) }
 	namer := openapinamer.NewDefinitionNamer(scheme)
 	name := func(goName string) (string, spec.Extensions) {
 		if strings.HasPrefix(goName, "isobar.dev/") {
@@ -43,17 +51,18 @@ func describe(config *genericapiserver.Config) error {
 // definitions are the schemas of our kinds and of the metadata around them. The
 // latter are those that came with the library of CRDs: generated once more they
 // would be 3000 lines of ours.
-func definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+func definitions(ref common.ReferenceCallback, ours []common.GetOpenAPIDefinitions) map[string]common.OpenAPIDefinition {
 	out := apiextensionsopenapi.GetOpenAPIDefinitions(ref)
 	maps.DeleteFunc(out, func(name string, _ common.OpenAPIDefinition) bool {
 		return strings.Contains(name, "apiextensions") || strings.Contains(name, "autoscaling")
 	})
-	ours := GetOpenAPIDefinitions(func(name string) spec.Ref { return ref(modelName(name)) })
-	for name, d := range ours {
-		for i, other := range d.Dependencies {
-			d.Dependencies[i] = modelName(other)
+	for _, definitionsOf := range ours {
+		for name, d := range definitionsOf(func(name string) spec.Ref { return ref(modelName(name)) }) {
+			for i, other := range d.Dependencies {
+				d.Dependencies[i] = modelName(other)
+			}
+			out[modelName(name)] = d
 		}
-		out[name] = d
 	}
 	return out
 }

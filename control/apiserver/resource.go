@@ -256,21 +256,11 @@ func (r *resource[T]) bookmark(v version) runtime.Object {
 
 // ConvertToTable makes the table that kubectl prints.
 func (r *resource[T]) ConvertToTable(_ context.Context, in, options runtime.Object) (*metav1.Table, error) {
-	table := &metav1.Table{}
-	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
-		table.ColumnDefinitions = r.columns
-	}
-	add := func(o runtime.Object) error {
+	return TableOf(in, options, r.columns, func(o runtime.Object) ([]any, error) {
 		x, ok := o.(T)
 		if !ok {
-			return apierrors.NewInternalError(errWrongType(o))
+			return nil, ErrNoTable(o)
 		}
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: r.cells(x), Object: runtime.RawExtension{Object: o}})
-		return nil
-	}
-	if x, ok := in.(T); ok {
-		table.ResourceVersion = x.GetResourceVersion()
-		return table, add(in)
-	}
-	return table, eachOf(in, table, add)
+		return r.cells(x), nil
+	})
 }

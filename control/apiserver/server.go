@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,12 +44,15 @@ type Options struct {
 	Hosts []string
 	// Planner answers Plans, and tells of Targets; nil means that they are not served.
 	Planner Planner
+	// Groups are served besides.
+	Groups []Group
 }
 
 // Server serves an Inventory.
 type Server struct {
 	inventory Inventory
 	planner   Planner
+	more      []Group
 	authority Certificates
 	client    kubernetes.Interface
 
@@ -78,7 +82,7 @@ func New(config *restclient.Config, inventory Inventory, o Options) (*Server, er
 	if err != nil {
 		return nil, fmt.Errorf("client of reviews: %w", err)
 	}
-	s := &Server{inventory: inventory, planner: o.Planner, authority: a, client: client, closing: make(chan struct{})}
+	s := &Server{inventory: inventory, planner: o.Planner, more: o.Groups, authority: a, client: client, closing: make(chan struct{})}
 	s.vms = &vmResource{resource: newResource(virtualMachines(), s.closing), setTags: inventory.SetTags}
 	vpc, group, policies := newResource(vpcs(), s.closing), newResource(securityGroups(), s.closing), newResource(machinePolicies(), s.closing)
 	s.vpcs, s.groups, s.policies = &vpc, &group, &policies
@@ -161,7 +165,7 @@ const stopTimeout = 2 * time.Second
 
 // server returns what Run runs.
 func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.GenericAPIServer, error) {
-	scheme, codecs, err := newScheme()
+	scheme, codecs, err := newScheme(s.more)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +175,13 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	config.LoopbackClientConfig = &restclient.Config{} // nothing calls itself here
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.EnableProfiling, config.EnableIndex = false, false
-	if err := describe(config); err != nil {
+	// Watches without a timeout of their own last this long at least: to begin anew
+	// costs an agent and us all that there is.
+	config.MinRequestTimeout = int(minWatch.Seconds())
+	config.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
+		return genericapiserver.DefaultBuildHandlerChain(limitReports(h, s.more), c)
+	}
+	if err := describe(config, s.more); err != nil {
 		return nil, err
 	}
 	if err := authenticate(ctx, config, s.client); err != nil {
@@ -191,6 +201,13 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	}
 	if err := server.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", runtimev1alpha1.GroupVersion, err)
+	}
+	for _, g := range s.more {
+		group := genericapiserver.NewDefaultAPIGroupInfo(g.Version.Group, scheme, runtime.NewParameterCodec(scheme), codecs)
+		group.VersionedResourcesStorageMap[g.Version.Version] = g.Storage(config.Authorization.Authorizer, s.closing)
+		if err := server.InstallAPIGroup(&group); err != nil {
+			return nil, fmt.Errorf("serve %s: %w", g.Version, err)
+		}
 	}
 	if s.planner == nil {
 		return server, nil

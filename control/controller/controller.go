@@ -221,6 +221,11 @@ func (c *Controller) World() policy.Snapshot {
 	return policy.Snapshot{}
 }
 
+// KnownWorld returns the same; ok is false while nothing is known yet.
+func (c *Controller) KnownWorld() (s policy.Snapshot, ok bool) {
+	return c.World(), c.world.current.Load() != nil
+}
+
 // isMine says whether no other controller has to do with the accounts,
 // selectors and policies of a namespace.
 func (c *Controller) isMine(namespace string) bool {

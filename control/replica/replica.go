@@ -17,6 +17,7 @@ import (
 
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controller"
+	"isobar.dev/control/controlplane"
 	"isobar.dev/control/leader"
 	"isobar.dev/control/webhook"
 )
@@ -49,6 +50,9 @@ type Options struct {
 	// APITarget without a port has that of APIListen.
 	WebhookTarget webhook.Target
 	APITarget     apiserver.Target
+	// ControlPlane: controlplane.antrea.io and stats.antrea.io are served. Where an
+	// antrea-controller serves them, that is an error.
+	ControlPlane bool
 	// Tiers is the client's configuration for repairing built-in tiers; nil means
 	// that of the replica, which then must be Webhook.Controller.
 	Tiers *rest.Config
@@ -124,6 +128,9 @@ func (r *Replica) make(ctx context.Context) error {
 		return err
 	}
 	r.o.API.Planner = r.controller
+	if r.o.ControlPlane {
+		r.o.API.Groups = controlplane.New(controlplane.Options{World: r.controller.KnownWorld}).Groups()
+	}
 	r.api, err = apiserver.New(r.config, r.controller.Runtime(), r.o.API)
 	return err
 }
@@ -221,6 +228,9 @@ func (r *Replica) ensureWebhooks(ctx context.Context) error {
 func (r *Replica) apiTarget() apiserver.Target {
 	t := r.o.APITarget
 	t.CABundle, t.Plans = r.api.CABundle(), true
+	for _, g := range r.o.API.Groups {
+		t.Groups = append(t.Groups, g.Version)
+	}
 	if t.Port == 0 {
 		t.Port = int32(r.apiL.Addr().(*net.TCPAddr).Port)
 	}

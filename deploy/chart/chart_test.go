@@ -40,7 +40,7 @@ var valueSets = map[string]string{
 	"own issuer":   `{certManager: {enabled: true, issuerRef: {kind: ClusterIssuer, name: ours}}, roles: {create: false}}`,
 	"as Nephe": `{services: {api: nephe-controller, webhook: nephe-controller-webhook}, cloudResourcePrefix: nephe, secrets: {clusterWide: true},
 		serviceMonitor: {enabled: true, labels: {release: prometheus}}}`,
-	"own ports": `{hostNetwork: true, ports: {webhook: 19443, api: 15443, metrics: 0, probes: 18081}, leavePolicyStatus: true, namespaces: [shop, lab]}`,
+	"own ports": `{hostNetwork: true, ports: {webhook: 19443, api: 15443, metrics: 0, probes: 18081}, leavePolicyStatus: true, controlPlane: {enabled: true}, namespaces: [shop, lab]}`,
 	"all else": `{image: {repository: r.example/isobar, tag: v1, pullPolicy: Always}, imagePullSecrets: [{name: pull}], serviceAccount: {create: true, name: mine, annotations: {a: b}},
 		podAnnotations: {a: b}, podLabels: {c: d}, nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: system-cluster-critical, drainSeconds: 0,
 		affinity: {nodeAffinity: {}}, extraEnv: [{name: AWS_REGION, value: us-east-1}], secrets: {namespaces: [default]}, podDisruptionBudget: {enabled: false}}`,

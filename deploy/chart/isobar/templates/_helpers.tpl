@@ -15,6 +15,7 @@ cloudResourcePrefix: {{ .Values.cloudResourcePrefix | quote }}
 cloudSyncInterval: {{ .Values.cloudSyncInterval }}
 cloudSecurityGroupVisibility: {{ .Values.cloudSecurityGroupVisibility }}
 leavePolicyStatus: {{ .Values.leavePolicyStatus }}
+controlPlane: {{ .Values.controlPlane.enabled }}
 podNetwork: {{ .Values.podNetwork | quote }}
 nodeNetwork: {{ .Values.nodeNetwork | quote }}
 namespaces: {{ toJson .Values.namespaces }}

@@ -1,0 +1,379 @@
+package controlplane_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
+	"isobar.dev/control/controlplane"
+	"isobar.dev/control/plane/planetest"
+)
+
+// TestQuestions asks as kubectl get --raw and antctl do.
+func TestQuestions(t *testing.T) {
+	s := newSite(t)
+	get := func(path string) string {
+		result := s.core.RESTClient().Get().RequestURI(base + path).Do(t.Context())
+		if err := result.Error(); err != nil {
+			return fmt.Sprintf("%s: %v", apierrors.ReasonForError(err), err)
+		}
+		body, err := result.Raw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(body))
+	}
+	if got, want := get("/clustergroupmembers/nets"), "ServiceUnavailable"; !strings.HasPrefix(got, want) {
+		t.Errorf("before the world is known: %s, want %s", got, want)
+	}
+	s.know(smallWorld(s.ns))
+	in := "/namespaces/" + s.ns
+	for path, want := range map[string]string{
+		"/clustergroupmembers/nets": `{"kind":"ClusterGroupMembers","apiVersion":"controlplane.antrea.io/v1beta2","metadata":{"name":"nets"},"effectiveMembers":[],` +
+			`"effectiveIPBlocks":[{"ip":"CgAAAA==","prefixLength":30}],"totalMembers":0,"totalPages":0,"currentPage":0}`,
+		in + "/groupmembers/web?page=2&limit=1": `{"kind":"GroupMembers","apiVersion":"controlplane.antrea.io/v1beta2","metadata":{"name":"web","namespace":"` + s.ns + `"},` +
+			`"effectiveMembers":[{"pod":{"name":"web-2","namespace":"` + s.ns + `"},"ips":["AAAAAAAAAAAAAP//CgAAAg=="]}],"effectiveIPBlocks":[],"totalMembers":2,"totalPages":2,"currentPage":2}`,
+		in + "/groupassociations/web-1": `{"kind":"GroupAssociation","apiVersion":"controlplane.antrea.io/v1beta2","metadata":{"name":"web-1","namespace":"` + s.ns + `"},` +
+			`"associatedGroups":[{"namespace":"` + s.ns + `","name":"web","uid":"g1"}]}`,
+		in + "/groupassociations/db": `{"kind":"GroupAssociation","apiVersion":"controlplane.antrea.io/v1beta2","metadata":{"name":"db","namespace":"` + s.ns + `"},"associatedGroups":[]}`,
+		"/ipgroupassociations/10.0.0.2": `{"kind":"IPGroupAssociation","apiVersion":"controlplane.antrea.io/v1beta2","metadata":{"name":"10.0.0.2"},` +
+			`"associatedGroups":[{"name":"nets","uid":"g2"},{"namespace":"` + s.ns + `","name":"web","uid":"g1"}]}`,
+		"/ipgroupassociations/fd00::1":           `{"kind":"IPGroupAssociation","apiVersion":"controlplane.antrea.io/v1beta2","metadata":{"name":"fd00::1"},"associatedGroups":[]}`,
+		"/clustergroupmembers/gone":              "NotFound: clustergroup/gone: not found",
+		in + "/groupmembers/gone":                "NotFound: group/" + s.ns + "/gone: not found",
+		in + "/groupmembers/web?page=x":          `BadRequest: page: "x" is no number`,
+		in + "/groupmembers/web?page=1&limit=-1": "BadRequest: page 1 of -1 members: want numbers from 0 on",
+		in + "/groupassociations/gone":           "NotFound: Pod or ExternalEntity " + s.ns + "/gone: not found",
+		"/ipgroupassociations/10.0.0":            `BadRequest: "10.0.0" is no address`,
+	} {
+		if diff := cmp.Diff(want, get(path)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+	for path, want := range map[string]string{
+		"/clustergroupmembers/nets":     "NAME|MEMBERS|IP-BLOCKS|FIRST MEMBERS\nnets|0|1|",
+		in + "/groupmembers/web":        "NAME|MEMBERS|IP-BLOCKS|FIRST MEMBERS\nweb|2|0|" + s.ns + "/web-1," + s.ns + "/web-2",
+		in + "/groupassociations/web-1": "NAME|GROUPS\nweb-1|" + s.ns + "/web",
+		"/ipgroupassociations/10.0.0.2": "NAME|GROUPS\n10.0.0.2|nets," + s.ns + "/web",
+		"/egressgroups":                 "NAME",
+		"/supportbundlecollections":     "NAME",
+	} {
+		if got := s.table(base + path); got != want {
+			t.Errorf("the table of %s is\n%s\nwant\n%s", path, got, want)
+		}
+	}
+}
+
+func TestEvaluation(t *testing.T) {
+	s := newSite(t)
+	s.know(smallWorld(s.ns))
+	ends := `"source":{"pod":{"namespace":"` + s.ns + `","name":"web-1"}},"destination":{"pod":{"namespace":"` + s.ns + `","name":"db"}}`
+	for _, tt := range []struct{ in, want string }{
+		{`{` + ends + `}`, `AntreaNetworkPolicy db no-ssh Drop`},
+		{`{` + ends + `,"flow":{"protocol":"TCP","port":22}}`, `AntreaNetworkPolicy db no-ssh Drop; Drop`},
+		{`{` + ends + `,"flow":{"protocol":"TCP","port":80}}`, `AntreaClusterNetworkPolicy all out Allow; Allow`},
+		{`{` + ends + `,"flow":{"protocol":"TCP"}}`, `BadRequest: flow.port: missing; TCP has ports, from 1 to 65535`},
+		{`{"source":{"pod":{"namespace":"` + s.ns + `","name":"x"}},"destination":{"ip":"10.0.0.1"},"flow":{"protocol":"TCP","port":1}}`, "NotFound: source: pod/" + s.ns + "/x: not found"},
+		{`null`, "BadRequest: request: missing"},
+	} {
+		for _, contentType := range []string{jsonType, protobufType} {
+			var in controlplanev1beta2.NetworkPolicyEvaluation
+			if err := json.Unmarshal([]byte(`{"request":`+tt.in+`}`), &in); err != nil {
+				t.Fatal(err)
+			}
+			var out controlplanev1beta2.NetworkPolicyEvaluation
+			got := ""
+			if err := s.admin(contentType).Post().Resource("networkpolicyevaluation").Body(&in).Do(t.Context()).Into(&out); err != nil {
+				got = fmt.Sprintf("%s: %v", apierrors.ReasonForError(err), err)
+			} else {
+				got = fmt.Sprintf("%s %s %s %s", out.Response.NetworkPolicy.Type, out.Response.NetworkPolicy.Name, out.Response.Rule.Name, *out.Response.Rule.Action)
+				if a := out.Response.Answer; a != nil {
+					got += "; " + string(a.Verdict)
+				}
+			}
+			if got != tt.want {
+				t.Errorf("%s in %s = %s, want %s", tt.in, contentType, got, tt.want)
+			}
+		}
+	}
+}
+
+func (s *site) fill() {
+	s.feed.put(controlplane.NetworkPolicies, internal("p1", "db", controlplanev1beta2.AntreaNetworkPolicy, s.ns), "n1", s.ns+"/vm-1")
+	s.feed.put(controlplane.NetworkPolicies, internal("p2", "all", controlplanev1beta2.AntreaClusterNetworkPolicy, ""), "n2")
+	s.feed.put(controlplane.AddressGroups, &controlplanev1beta2.AddressGroup{ObjectMeta: metav1.ObjectMeta{Name: "g1"}, GroupMembers: []controlplanev1beta2.GroupMember{
+		{Pod: &controlplanev1beta2.PodReference{Namespace: "a", Name: "b"}, IPs: []controlplanev1beta2.IPAddress{{10, 0, 0, 1}}}}}, "n1")
+	s.feed.put(controlplane.AppliedToGroups, &controlplanev1beta2.AppliedToGroup{ObjectMeta: metav1.ObjectMeta{Name: "at-p1"}, GroupMembers: []controlplanev1beta2.GroupMember{
+		{Pod: &controlplanev1beta2.PodReference{Namespace: "a", Name: "b"}}}}, "n1")
+}
+
+// TestWatched reads and watches as agents and kubectl do.
+func TestWatched(t *testing.T) {
+	s := newSite(t)
+	s.fill()
+	list := func(contentType string, o metav1.ListOptions) (string, error) {
+		var out controlplanev1beta2.NetworkPolicyList
+		err := s.admin(contentType).Get().Resource("networkpolicies").VersionedParams(&o, metav1.ParameterCodec).Do(t.Context()).Into(&out)
+		var names []string
+		for _, p := range out.Items {
+			names = append(names, p.Name)
+		}
+		return strings.Join(names, " "), err
+	}
+	if _, err := list(jsonType, metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("before all is computed, a list = %v, want that it is unavailable", err)
+	}
+	if _, err := s.admin(jsonType).Get().Resource("networkpolicies").VersionedParams(&metav1.ListOptions{Watch: true}, metav1.ParameterCodec).Watch(t.Context()); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("before all is computed, a watch = %v, want that it is unavailable", err)
+	}
+	s.know(smallWorld(s.ns))
+	yes := true
+	for _, contentType := range []string{jsonType, protobufType} {
+		for _, tt := range []struct {
+			o    metav1.ListOptions
+			want string
+		}{
+			{metav1.ListOptions{}, "p1 p2"},
+			{metav1.ListOptions{FieldSelector: "nodeName=n1"}, "p1 p2"}, // as upstream
+			{metav1.ListOptions{FieldSelector: "metadata.name=p2"}, "p2"},
+			{metav1.ListOptions{FieldSelector: "metadata.name=p3"}, ""},
+			{metav1.ListOptions{ResourceVersion: "77", Limit: 1}, "p1 p2"},
+		} {
+			if got, err := list(contentType, tt.o); err != nil || got != tt.want {
+				t.Errorf("list(%+v) = %q, %v; want %q", tt.o, got, err, tt.want)
+			}
+		}
+		for _, o := range []metav1.ListOptions{{FieldSelector: "spec.x=1"}, {FieldSelector: "metadata.namespace=x"}, {FieldSelector: "nodeName!=n1"}, {LabelSelector: "a=b"}} {
+			if _, err := list(contentType, o); !apierrors.IsBadRequest(err) {
+				t.Errorf("list(%+v) = %v, want a bad request", o, err)
+			}
+		}
+		var p controlplanev1beta2.NetworkPolicy
+		if err := s.admin(contentType).Get().Resource("networkpolicies").Name("p1").Do(t.Context()).Into(&p); err != nil || p.Name != "p1" || len(p.Rules) != 1 || *p.TierPriority != 250 {
+			t.Errorf("get = %+v, %v", p, err)
+		}
+		if err := s.admin(contentType).Get().Resource("networkpolicies").Name("p3").Do(t.Context()).Error(); !apierrors.IsNotFound(err) {
+			t.Errorf("get of what is not there = %v, want not found", err)
+		}
+		open := func(resource string, o metav1.ListOptions) watch.Interface {
+			t.Helper()
+			o.Watch = true
+			w, err := s.admin(contentType).Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).Watch(t.Context())
+			if err != nil {
+				t.Fatalf("watch(%+v) in %s: %v", o, contentType, err)
+			}
+			return w
+		}
+		whole := open("networkpolicies", metav1.ListOptions{})
+		node := open("networkpolicies", metav1.ListOptions{FieldSelector: "nodeName=n1", ResourceVersion: "123456"})
+		other := open("networkpolicies", metav1.ListOptions{FieldSelector: "nodeName=n9"})
+		named := open("networkpolicies", metav1.ListOptions{FieldSelector: "metadata.name=p2,nodeName=n2"})
+		streamed := open("addressgroups", metav1.ListOptions{FieldSelector: "nodeName=n1", SendInitialEvents: &yes, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true})
+		groups := open("addressgroups", metav1.ListOptions{FieldSelector: "nodeName=n1"})
+		idle := open("egressgroups", metav1.ListOptions{FieldSelector: "nodeName=n1"})
+		bundles := open("supportbundlecollections", metav1.ListOptions{FieldSelector: "nodeName=n1", SendInitialEvents: &yes, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true})
+		expect(t, "whole", whole, "ADDED NetworkPolicy p1", "ADDED NetworkPolicy p2", "BOOKMARK NetworkPolicy")
+		expect(t, "node", node, "ADDED NetworkPolicy p1", "BOOKMARK NetworkPolicy")
+		expect(t, "other", other, "BOOKMARK NetworkPolicy")
+		expect(t, "named", named, "ADDED NetworkPolicy p2", "BOOKMARK NetworkPolicy")
+		expect(t, "streamed", streamed, "ADDED AddressGroup g1", "BOOKMARK AddressGroup(initial events end)")
+		expect(t, "groups", groups, "ADDED AddressGroup g1", "BOOKMARK AddressGroup")
+		expect(t, "idle", idle, "BOOKMARK EgressGroup")
+		expect(t, "bundles", bundles, "BOOKMARK SupportBundleCollection(initial events end)")
+		patch := &controlplanev1beta2.AddressGroupPatch{ObjectMeta: metav1.ObjectMeta{Name: "g1"}, AddedGroupMembers: []controlplanev1beta2.GroupMember{{IPs: []controlplanev1beta2.IPAddress{{10, 0, 0, 2}}}}}
+		s.feed.send("addressgroups", watch.Event{Type: watch.Modified, Object: patch})
+		expect(t, "groups", groups, "MODIFIED AddressGroupPatch g1")
+		expect(t, "streamed", streamed, "MODIFIED AddressGroupPatch g1")
+		for _, w := range []watch.Interface{whole, node, other, named, streamed, groups, idle, bundles} {
+			w.Stop()
+		}
+		planetest.Eventually(t, "watches end with their clients", func(context.Context) error {
+			if n := s.feed.watches(); n > 0 {
+				return fmt.Errorf("%d are open", n)
+			}
+			return nil
+		})
+	}
+	for path, want := range map[string]string{
+		"/networkpolicies": "NAME|SOURCE|TIER|PRIORITY|RULES|APPLIED-TO\np1|AntreaNetworkPolicy:" + s.ns + "/db|250|5|1|at-p1\np2|AntreaClusterNetworkPolicy:all|250|5|1|at-p2",
+		"/addressgroups":   "NAME|MEMBERS|FIRST MEMBERS\ng1|1|a/b",
+		"/appliedtogroups": "NAME|MEMBERS|FIRST MEMBERS\nat-p1|1|a/b",
+	} {
+		if got := s.table(base + path); got != want {
+			t.Errorf("the table of %s is\n%s\nwant\n%s", path, got, want)
+		}
+	}
+	// A watch ends with the server.
+	w, err := s.admin(jsonType).Get().Resource("networkpolicies").VersionedParams(&metav1.ListOptions{Watch: true}, metav1.ParameterCodec).Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "last", w, "ADDED NetworkPolicy p1", "ADDED NetworkPolicy p2", "BOOKMARK NetworkPolicy")
+	s.stop()
+	expect(t, "last", w, "end")
+}
+
+// TestDiscovery finds the resources, their verbs and schemas as kubectl does.
+func TestDiscovery(t *testing.T) {
+	s := newSite(t)
+	list, err := s.core.Discovery().ServerResourcesForGroupVersion("controlplane.antrea.io/v1beta2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, r := range list.APIResources {
+		got[r.Name] = fmt.Sprintf("%s %t %s", r.Kind, r.Namespaced, strings.Join(r.Verbs, ","))
+	}
+	want := map[string]string{
+		"addressgroups": "AddressGroup false get,list,watch", "appliedtogroups": "AppliedToGroup false get,list,watch", "networkpolicies": "NetworkPolicy false get,list,watch",
+		"egressgroups": "EgressGroup false get,list,watch", "supportbundlecollections": "SupportBundleCollection false get,list,watch",
+		"groupmembers": "GroupMembers true get", "clustergroupmembers": "ClusterGroupMembers false get", "groupassociations": "GroupAssociation true get",
+		"ipgroupassociations": "IPGroupAssociation false get", "networkpolicyevaluation": "NetworkPolicyEvaluation false create",
+	}
+	for name, w := range want {
+		if got[name] != w {
+			t.Errorf("%s is %q, want %q", name, got[name], w)
+		}
+	}
+	planetest.Eventually(t, "the schema", func(ctx context.Context) error {
+		body, err := s.core.Discovery().RESTClient().Get().AbsPath("/openapi/v3/apis/controlplane.antrea.io/v1beta2").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		for _, text := range []string{`"dev.isobar.api.controlplane.v1beta2.NetworkPolicyRule"`, `"group":"controlplane.antrea.io"`, `"dev.isobar.api.controlplane.v1beta2.GroupMembers"`} {
+			if !strings.Contains(string(body), text) {
+				return fmt.Errorf("the document lacks %s", text)
+			}
+		}
+		body, err = s.core.Discovery().RESTClient().Get().AbsPath("/openapi/v2").DoRaw(ctx)
+		if err == nil && !strings.Contains(string(body), "controlplane.v1beta2.NetworkPolicy") {
+			err = fmt.Errorf("version 2 lacks the group")
+		}
+		return err
+	})
+}
+
+// TestWhoMayAsk: what a Node sees is that Node's.
+func TestWhoMayAsk(t *testing.T) {
+	s := newSite(t)
+	s.fill()
+	s.know(smallWorld(s.ns))
+	agent, vm, shared, kubelet, nephe, viewer := s.account("agent"), s.account("vm-1"), s.account("vms"), "system:node:n1", s.account("nephe"), "viewer-"+s.ns
+	for _, user := range []string{agent, vm, shared, kubelet, nephe, viewer} {
+		s.grant(user, agentRules...)
+	}
+	nodes := func(verbs []string, names ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{"controlplane.antrea.io"}, Resources: []string{"nodes"}, Verbs: verbs, ResourceNames: names}
+	}
+	s.grant(nephe, nodes([]string{"watch"}, "nephe-controller"))
+	s.grant(viewer, nodes([]string{"get", "list", "watch"}))
+	// A namespace's own role may give its VMs.
+	if _, err := s.core.RbacV1().Roles(s.ns).Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "vms"}, Rules: []rbacv1.PolicyRule{nodes([]string{"watch"})}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.core.RbacV1().RoleBindings(s.ns).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "vms"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.ns, Name: "vms"}}, RoleRef: rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: "vms"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const all = ""
+	for _, tt := range []struct {
+		name  string
+		user  *rest.Config
+		yes   []string // Nodes that may be watched
+		no    []string
+		lists bool
+	}{
+		{"an agent on n1", s.as(agent, "n1"), []string{"n1"}, []string{"n2", all, s.ns + "/vm-1", "nephe-controller"}, false},
+		{"the same account without a bound token", s.as(agent, ""), nil, []string{"n1", all}, false},
+		{"a kubelet", s.as(kubelet, "", "system:nodes"), []string{"n1"}, []string{"n2", all, s.ns + "/n1"}, false},
+		{"one that is called like a kubelet", s.as(kubelet, ""), nil, []string{"n1", all}, false},
+		{"a VM's agent", s.as(vm, ""), []string{s.ns + "/vm-1"}, []string{s.ns + "/vm-2", "other/vm-1", "vm-1", all}, false},
+		{"the VMs' account", s.as(shared, ""), []string{s.ns + "/vm-1", s.ns + "/vm-2", s.ns + "/vms"}, []string{"other/vm-1", "n1", all}, false},
+		{"nephe", s.as(nephe, ""), []string{"nephe-controller"}, []string{"n1", all}, false},
+		{"a viewer", s.as(viewer, ""), []string{"n1", "n2", all, s.ns + "/vm-1"}, nil, true},
+		{"a user with a node in its extra", s.as("mallory", "n1"), nil, []string{"n1", all}, false},
+		{"an account whose extra names a VM", s.as(agent, s.ns+"/vm-1"), nil, []string{s.ns + "/vm-1"}, false},
+	} {
+		client := s.client(tt.user, controlplanev1beta2.GroupVersion, protobufType)
+		ask := func(resource, node string) error {
+			o := metav1.ListOptions{Watch: true}
+			if node != all {
+				o.FieldSelector = "nodeName=" + node
+			}
+			w, err := client.Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec).Watch(t.Context())
+			if err == nil {
+				w.Stop()
+			}
+			return err
+		}
+		for _, resource := range []string{"networkpolicies", "appliedtogroups", "addressgroups"} {
+			for _, node := range tt.yes {
+				planetest.Eventually(t, tt.name+" watches "+resource+" of "+node, func(context.Context) error { return ask(resource, node) })
+			}
+			for _, node := range tt.no {
+				if err := ask(resource, node); !apierrors.IsForbidden(err) {
+					t.Errorf("%s watches %s of %q: %v, want that it is forbidden", tt.name, resource, node, err)
+				}
+			}
+			for what, err := range map[string]error{
+				"lists":          client.Get().Resource(resource).Do(t.Context()).Error(),
+				"lists its node": client.Get().Resource(resource).VersionedParams(&metav1.ListOptions{FieldSelector: "nodeName=n1"}, metav1.ParameterCodec).Do(t.Context()).Error(),
+				"gets":           client.Get().Resource(resource).Name(map[string]string{"networkpolicies": "p1", "appliedtogroups": "at-p1", "addressgroups": "g1"}[resource]).Do(t.Context()).Error(),
+			} {
+				if tt.lists && err != nil || !tt.lists && !apierrors.IsForbidden(err) {
+					t.Errorf("%s %s %s: %v", tt.name, what, resource, err)
+				}
+			}
+		}
+	}
+	_, err := s.client(s.as(vm, ""), controlplanev1beta2.GroupVersion, jsonType).Get().Resource("networkpolicies").
+		VersionedParams(&metav1.ListOptions{Watch: true, FieldSelector: "nodeName=" + s.ns + "/vm-2"}, metav1.ParameterCodec).Watch(t.Context())
+	if want := fmt.Sprintf(`grant it the verb "watch" on the resource "nodes" of the API group "controlplane.antrea.io" with the resource name "vm-2" in the namespace %q`, s.ns); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a refusal says %v; want it to say %s", err, want)
+	}
+}
+
+// TestBoundToken asks the Server itself, as agents do, with a token that the API server
+// has bound to a Pod.
+func TestBoundToken(t *testing.T) {
+	s := newSite(t)
+	s.fill()
+	s.know(smallWorld(s.ns))
+	if _, err := s.core.CoreV1().Pods(s.ns).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent"},
+		Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "default", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	token, err := s.core.CoreV1().ServiceAccounts(s.ns).CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "agent"}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.grant(s.account("default"), agentRules...)
+	client := s.client(&rest.Config{Host: s.direct, BearerToken: token.Status.Token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, controlplanev1beta2.GroupVersion, protobufType)
+	ask := func(node string) (watch.Interface, error) {
+		return client.Get().Resource("networkpolicies").VersionedParams(&metav1.ListOptions{Watch: true, FieldSelector: "nodeName=" + node}, metav1.ParameterCodec).Watch(t.Context())
+	}
+	planetest.Eventually(t, "the agent watches", func(context.Context) error {
+		w, err := ask("n1")
+		if err == nil {
+			expect(t, "n1", w, "ADDED NetworkPolicy p1", "BOOKMARK NetworkPolicy")
+			w.Stop()
+		}
+		return err
+	})
+	if _, err := ask("n2"); !apierrors.IsForbidden(err) {
+		t.Errorf("the agent watches another node: %v, want that it is forbidden", err)
+	}
+}

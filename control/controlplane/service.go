@@ -1,0 +1,197 @@
+package controlplane
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
+	"isobar.dev/control/apiserver"
+	"isobar.dev/policy"
+)
+
+// Names of the resources that are watched.
+const (
+	NetworkPolicies = "networkpolicies"
+	AppliedToGroups = "appliedtogroups"
+	AddressGroups   = "addressgroups"
+)
+
+// Feed has the resources that agents watch. Its methods may be called from several
+// goroutines.
+type Feed interface {
+	// Synced is closed when all has been computed once. Until then absence means nothing.
+	Synced() <-chan struct{}
+	// Get returns an object of a resource, as all Nodes together see it. Nobody changes it.
+	Get(resource, name string) (runtime.Object, bool)
+	// List returns all objects of a resource, likewise, by name.
+	List(resource string) []runtime.Object
+	// Watch sends what a Node sees of a resource, or, where node is empty, what all of
+	// them see; of one object alone where name is not empty. First comes all that there
+	// is, as ADDED, then a BOOKMARK, then what changes. The events' objects may be
+	// runtime.CacheableObjects. Stop ends it, and closes its channel.
+	Watch(resource, node, name string) (watch.Interface, error)
+}
+
+// Options configure a Service.
+type Options struct {
+	// World returns the world of now. ok is false while it is not known.
+	World func() (s policy.Snapshot, ok bool)
+	// Feed has the watched resources; nil means that they are not served.
+	Feed Feed
+}
+
+// Service answers for the groups.
+type Service struct {
+	o       Options
+	watches watches
+}
+
+// New returns a Service. It starts nothing.
+func New(o Options) *Service {
+	return &Service{o: o, watches: watches{open: map[string]map[watch.Interface]struct{}{}}}
+}
+
+// Groups are what an apiserver.Server is to serve of s.
+func (s *Service) Groups() []apiserver.Group {
+	return []apiserver.Group{
+		{Version: controlplanev1beta2.GroupVersion, AddToScheme: addToScheme, Storage: s.storage, Definitions: GetOpenAPIDefinitions},
+	}
+}
+
+func (s *Service) storage(who authorizer.Authorizer, closing <-chan struct{}) map[string]rest.Storage {
+	g := gate{who}
+	s.watches.endWith(closing)
+	out := map[string]rest.Storage{
+		"groupmembers":             newMembers(s.o.World, true),
+		"clustergroupmembers":      newMembers(s.o.World, false),
+		"groupassociations":        associations{groupAssociations, s.o.World},
+		"ipgroupassociations":      addressAssociations{ipGroupAssociations, s.o.World},
+		"networkpolicyevaluation":  evaluations{evaluation, s.o.World},
+		"egressgroups":             newEmpty(egressGroups, &s.watches),
+		"supportbundlecollections": newEmpty(bundles, &s.watches),
+	}
+	if s.o.Feed != nil {
+		for name, k := range watchedKinds {
+			out[name] = &watched{watchedKind: k, feed: s.o.Feed, gate: g, watches: &s.watches}
+		}
+	}
+	return out
+}
+
+// addToScheme adds the kinds, and how they may be asked for.
+func addToScheme(s *runtime.Scheme) error {
+	if err := controlplanev1beta2.AddToScheme(s); err != nil {
+		return err
+	}
+	var errs []error
+	for _, kind := range []string{"NetworkPolicy", "AppliedToGroup", "AddressGroup", "EgressGroup", "SupportBundleCollection"} {
+		errs = append(errs, s.AddFieldLabelConversionFunc(controlplanev1beta2.GroupVersion.WithKind(kind), func(label, value string) (string, string, error) {
+			if label == fieldName || label == fieldNode {
+				return label, value, nil
+			}
+			return "", "", fmt.Errorf("no field selector %q: there are %s and %s", label, fieldName, fieldNode)
+		}))
+	}
+	errs = append(errs, s.AddConversionFunc((*url.Values)(nil), (*controlplanev1beta2.PaginationGetOptions)(nil), func(in, out any, _ conversion.Scope) error {
+		return readPage(*in.(*url.Values), out.(*controlplanev1beta2.PaginationGetOptions))
+	}))
+	return errors.Join(errs...)
+}
+
+// readPage reads the parameters of a request for members.
+func readPage(in url.Values, out *controlplanev1beta2.PaginationGetOptions) error {
+	for _, x := range []struct {
+		name string
+		to   *int64
+	}{{"page", &out.Page}, {"limit", &out.Limit}} {
+		text := in.Get(x.name)
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%s: %q is no number", x.name, text)
+		}
+		*x.to = n
+	}
+	return nil
+}
+
+// watches are the watches that are open, by who has opened them.
+type watches struct {
+	mu     sync.Mutex
+	open   map[string]map[watch.Interface]struct{}
+	closed bool
+}
+
+// watchesAtOnce is how many watches of one resource one user may have open for one
+// Node. An agent has one.
+const watchesAtOnce = 64
+
+// endWith ends all watches, and lets none begin, when closing is closed.
+func (w *watches) endWith(closing <-chan struct{}) {
+	go func() {
+		<-closing
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.closed = true
+		for _, of := range w.open {
+			for x := range of {
+				x.Stop()
+			}
+		}
+	}()
+}
+
+// errTooMany is that a user has as many watches open as it may.
+var errTooMany = fmt.Errorf("%d watches like this one are open already", watchesAtOnce)
+
+// add keeps a watch until it is stopped.
+func (w *watches) add(who string, x watch.Interface) (watch.Interface, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		x.Stop()
+		return x, nil
+	}
+	if len(w.open[who]) >= watchesAtOnce {
+		x.Stop()
+		return nil, errTooMany
+	}
+	if w.open[who] == nil {
+		w.open[who] = map[watch.Interface]struct{}{}
+	}
+	w.open[who][x] = struct{}{}
+	return &kept{Interface: x, done: func() { w.remove(who, x) }}, nil
+}
+
+func (w *watches) remove(who string, x watch.Interface) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.open[who], x)
+	if len(w.open[who]) == 0 {
+		delete(w.open, who)
+	}
+}
+
+// kept is a watch that tells when it is stopped.
+type kept struct {
+	watch.Interface
+	once sync.Once
+	done func()
+}
+
+// Stop ends the watch.
+func (k *kept) Stop() {
+	k.Interface.Stop()
+	k.once.Do(k.done)
+}

@@ -1,0 +1,300 @@
+package controlplane_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
+	statsv1alpha1 "isobar.dev/api/stats/v1alpha1"
+	"isobar.dev/control/apiserver"
+	"isobar.dev/control/controlplane"
+	"isobar.dev/control/plane/planetest"
+	"isobar.dev/policy"
+)
+
+func TestMain(m *testing.M) { planetest.Main(m) }
+
+const base = "/apis/controlplane.antrea.io/v1beta2"
+
+// site is a Server of the groups behind a control plane. There is one of each group,
+// so tests with a site are not parallel.
+type site struct {
+	t      *testing.T
+	env    *planetest.Env
+	ns     string
+	feed   *feed
+	core   *kubernetes.Clientset
+	direct string // address of the Server itself
+	stop   func()
+
+	mu    sync.Mutex
+	world policy.Snapshot
+	known bool
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	e := planetest.Start(t)
+	s := &site{t: t, env: e, ns: e.Namespace(t), feed: newFeed(), core: kubernetes.NewForConfigOrDie(e.Config())}
+	service := controlplane.New(controlplane.Options{Feed: s.feed, World: func() (policy.Snapshot, bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.world, s.known
+	}})
+	server, err := apiserver.New(e.Config(), inventory{}, apiserver.Options{Groups: service.Groups()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.direct = "https://" + l.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	installing, cancelInstall := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancelInstall()
+	go func() {
+		err := server.Run(ctx, l)
+		cancelInstall()
+		done <- err
+	}()
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	})
+	target := apiserver.DefaultTarget
+	target.Port, target.CABundle = int32(l.Addr().(*net.TCPAddr).Port), server.CABundle()
+	for _, g := range service.Groups() {
+		target.Groups = append(target.Groups, g.Version)
+	}
+	client := dynamic.NewForConfigOrDie(e.Config())
+	t.Cleanup(func() {
+		s.stop()
+		if err := apiserver.Uninstall(context.Background(), client, target); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := apiserver.Install(installing, client, target); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// know has the site know a world, and its feed be complete.
+func (s *site) know(w policy.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.world, s.known = w, true
+	select {
+	case <-s.feed.synced:
+	default:
+		close(s.feed.synced)
+	}
+}
+
+// newScheme knows the kinds as a client does.
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{controlplanev1beta2.AddToScheme, statsv1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return scheme
+}
+
+const (
+	jsonType     = "application/json"
+	protobufType = "application/vnd.kubernetes.protobuf"
+)
+
+// client returns a client of a group that speaks one content type.
+func (s *site) client(config *rest.Config, gv schema.GroupVersion, contentType string) *rest.RESTClient {
+	s.t.Helper()
+	config = rest.CopyConfig(config)
+	config.APIPath, config.GroupVersion = "/apis", &gv
+	config.NegotiatedSerializer = serializer.NewCodecFactory(newScheme(s.t)).WithoutConversion()
+	config.ContentType, config.AcceptContentTypes = contentType, contentType
+	config.QPS = -1
+	c, err := rest.RESTClientFor(config)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+func (s *site) admin(contentType string) *rest.RESTClient {
+	return s.client(s.env.Config(), controlplanev1beta2.GroupVersion, contentType)
+}
+
+// as is the configuration of somebody else.
+func (s *site) as(user string, node string, groups ...string) *rest.Config {
+	c := s.env.Config()
+	c.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: append(groups, "system:authenticated")}
+	if node != "" {
+		c.Impersonate.Extra = map[string][]string{"authentication.kubernetes.io/node-name": {node}}
+	}
+	return c
+}
+
+func (s *site) account(name string) string { return "system:serviceaccount:" + s.ns + ":" + name }
+
+// grant gives a user rights in the cluster, and waits until they count.
+func (s *site) grant(user string, rules ...rbacv1.PolicyRule) {
+	s.t.Helper()
+	r := s.core.RbacV1()
+	role, err := r.ClusterRoles().Create(s.t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}, Rules: rules}, metav1.CreateOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	binding, err := r.ClusterRoleBindings().Create(s.t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"},
+		Subjects:   []rbacv1.Subject{{Kind: "User", APIGroup: "rbac.authorization.k8s.io", Name: user}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: role.Name},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		for _, err := range []error{
+			r.ClusterRoleBindings().Delete(context.Background(), binding.Name, metav1.DeleteOptions{}),
+			r.ClusterRoles().Delete(context.Background(), role.Name, metav1.DeleteOptions{}),
+		} {
+			if err != nil {
+				s.t.Error(err)
+			}
+		}
+	})
+}
+
+// agentRules are what upstream gives agents.
+var agentRules = []rbacv1.PolicyRule{
+	{APIGroups: []string{"controlplane.antrea.io"}, Resources: []string{"networkpolicies", "appliedtogroups", "addressgroups"}, Verbs: []string{"get", "list", "watch"}},
+	{APIGroups: []string{"controlplane.antrea.io"}, Resources: []string{"networkpolicies/status", "nodestatssummaries"}, Verbs: []string{"create"}},
+}
+
+// next describes the next event of a watch.
+func next(t *testing.T, w watch.Interface) string {
+	t.Helper()
+	select {
+	case e, ok := <-w.ResultChan():
+		if !ok {
+			return "end"
+		}
+		if e.Type == watch.Error {
+			return fmt.Sprintf("ERROR %v", apierrors.FromObject(e.Object))
+		}
+		m := e.Object.(metav1.Object)
+		text := strings.TrimSpace(fmt.Sprintf("%s %T %s", e.Type, e.Object, m.GetName()))
+		if m.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+			text += "(initial events end)"
+		}
+		return strings.ReplaceAll(text, "*v1beta2.", "")
+	case <-time.After(20 * time.Second):
+		return "nothing in 20 s"
+	}
+}
+
+func expect(t *testing.T, what string, w watch.Interface, want ...string) {
+	t.Helper()
+	for _, x := range want {
+		if got := next(t, w); got != x {
+			t.Errorf("%s: got %q, want %q", what, got, x)
+		}
+	}
+}
+
+// table asks as kubectl get does.
+func (s *site) table(path string) string {
+	s.t.Helper()
+	body, err := s.core.RESTClient().Get().RequestURI(path).SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").DoRaw(s.t.Context())
+	if err != nil {
+		s.t.Fatalf("%s: %v", path, err)
+	}
+	var out metav1.Table
+	if err := json.Unmarshal(body, &out); err != nil || out.Kind != "Table" {
+		s.t.Fatalf("%s: %v: %s", path, err, body)
+	}
+	var lines [][]string
+	var head []string
+	for _, c := range out.ColumnDefinitions {
+		head = append(head, c.Name)
+	}
+	lines = append(lines, head)
+	for _, r := range out.Rows {
+		var line []string
+		for _, c := range r.Cells {
+			line = append(line, fmt.Sprint(c))
+		}
+		lines = append(lines, line)
+	}
+	var text []string
+	for _, l := range lines {
+		text = append(text, strings.Join(l, "|"))
+	}
+	return strings.Join(text, "\n")
+}
+
+func smallWorld(ns string) policy.Snapshot {
+	var s policy.Snapshot
+	for i, name := range []string{"web-1", "web-2", "db"} {
+		w := &policy.Workload{ID: policy.WorkloadID(policy.KindPod, ns, name), Kind: policy.KindPod, Namespace: ns, Name: name, Node: "n1",
+			Labels: policy.LabelsOf(map[string]string{"app": strings.Split(name, "-")[0]}), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)})}}
+		s.Workloads = s.Workloads.Put(w.ID, w)
+	}
+	s.Namespaces = s.Namespaces.Put(ns, &policy.Namespace{Name: ns})
+	sel := func(app string) policy.Set {
+		return policy.Set{Selections: []policy.Selection{{Kind: policy.KindPod, Scope: policy.OneNamespace, Namespace: ns, Labels: policy.Selector{{Key: "app", Op: policy.In, Values: []string{app}}}}}}
+	}
+	for _, g := range []*policy.Group{
+		{ID: policy.GroupID(ns, "web"), Namespace: ns, UID: "g1", Selections: sel("web").Selections},
+		{ID: policy.GroupID("", "nets"), UID: "g2", Blocks: []policy.Block{{Prefix: netip.MustParsePrefix("10.0.0.0/30")}}},
+	} {
+		s.Groups = s.Groups.Put(g.ID, g)
+	}
+	for _, p := range []*policy.Policy{
+		{ID: policy.PolicyID(policy.AntreaNetworkPolicy, ns, "db"), Dialect: policy.AntreaNetworkPolicy, Namespace: ns, Name: "db", UID: "u1", Generation: 2, Tier: "application", Priority: 5,
+			AppliedTo: sel("db"), Ingress: []policy.Rule{{Name: "no-ssh", Action: policy.Drop, Peers: policy.Peers{All: true}, Traffic: []policy.Traffic{{Protocol: policy.TCP, Ports: policy.Ports{First: 22, Last: 22}}}}}},
+		{ID: policy.PolicyID(policy.AntreaClusterNetworkPolicy, "", "all"), Dialect: policy.AntreaClusterNetworkPolicy, Name: "all", UID: "u2", Generation: 1, Tier: "emergency", Priority: 1,
+			AppliedTo: sel("web"), Egress: []policy.Rule{{Name: "out", Action: policy.Allow, Peers: policy.Peers{All: true}, Traffic: policy.AllTraffic}}},
+		{ID: policy.PolicyID(policy.KubernetesNetworkPolicy, ns, "web"), Dialect: policy.KubernetesNetworkPolicy, Namespace: ns, Name: "web", UID: "u3", Tier: policy.TierKubernetes,
+			AppliedTo: sel("web"), IsolatesIngress: true},
+	} {
+		s.Policies = s.Policies.Put(p.ID, p)
+	}
+	return s
+}
+
+// internal is a policy as the feed has it.
+func internal(name, source string, typ controlplanev1beta2.NetworkPolicyType, namespace string) *controlplanev1beta2.NetworkPolicy {
+	tier, priority, drop := int32(250), 5.0, antreav1beta1.RuleActionDrop
+	return &controlplanev1beta2.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, TierPriority: &tier, Priority: &priority, AppliedToGroups: []string{"at-" + name},
+		Rules:     []controlplanev1beta2.NetworkPolicyRule{{Direction: controlplanev1beta2.DirectionIn, Action: &drop, Name: "no-ssh"}},
+		SourceRef: &controlplanev1beta2.NetworkPolicyReference{Type: typ, Namespace: namespace, Name: source},
+	}
+}
