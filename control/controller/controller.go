@@ -18,6 +18,7 @@ import (
 
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/cloud"
+	"isobar.dev/control/controlplane"
 	"isobar.dev/control/feed"
 	"isobar.dev/control/leader"
 	"isobar.dev/policy"
@@ -65,8 +66,11 @@ type Options struct {
 	// ShowSecurityGroups: the security groups of networks with imported VMs are
 	// listed for the runtime API.
 	ShowSecurityGroups bool
-	Meter              Meter        // nil for none
-	Log                *slog.Logger // nil means slog.Default()
+	// Reports are what agents say of policies. nil: none are served, and statuses are of
+	// clouds alone.
+	Reports *controlplane.Reports
+	Meter   Meter        // nil for none
+	Log     *slog.Logger // nil means slog.Default()
 }
 
 func (o Options) withDefaults() Options {
@@ -82,13 +86,14 @@ func (o Options) withDefaults() Options {
 
 // Controller runs all loops of one API server and its clouds.
 type Controller struct {
-	o       Options
-	clients *clients
-	core    kubernetes.Interface
-	source  *kube.Source
-	stats   counters
-	events  atomic.Pointer[recorder]
-	away    atomic.Bool // the API server does not answer
+	o        Options
+	clients  *clients
+	core     kubernetes.Interface
+	source   *kube.Source
+	stats    counters
+	events   atomic.Pointer[recorder]
+	away     atomic.Bool // the API server does not answer
+	recalled atomic.Bool // agents have had time to say again what they have said before
 
 	accountMirror  *mirror[*cloudv1alpha1.CloudProviderAccount]
 	selectorMirror *mirror[*cloudv1alpha1.CloudEntitySelector]
@@ -182,6 +187,9 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.selectorQueue.start(ctx, &c.loops, 2, c.report)
 		c.entityQueue.start(ctx, &c.loops, 8, c.report)
 		c.loops.Go(func() { c.runWorld(ctx) })
+		if c.o.Reports != nil {
+			c.loops.Go(func() { c.runReports(ctx) })
+		}
 		c.loops.Go(func() { c.addAgented(ctx) })
 		c.runtime.poke() // there may be nothing to read
 	}

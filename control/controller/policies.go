@@ -131,7 +131,8 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 		c.tell(nil, id, nil)
 		return nil
 	}
-	states := c.statesOf(id)
+	agents, settled := c.agentStates(p)
+	states := append(c.statesOf(id), agents...)
 	if len(states) == 0 && !c.isMine(p.Namespace) {
 		c.tell(nil, id, nil)
 		return nil // another controller's, or of nobody
@@ -163,7 +164,7 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 	if !ok || string(have.uid) != p.UID {
 		return nil
 	}
-	next, ok := statusOf(p, have.status, states, troubles, c.isSettled())
+	next, ok := statusOf(p, have.status, states, troubles, settled && c.isSettled())
 	if !ok || equalStatus(have.status, next) {
 		return nil
 	}
@@ -199,7 +200,7 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 	if len(states) == 0 && have.Phase == "" && len(troubles) == 0 || !settled && have.Phase != "" && have.ObservedGeneration == p.Generation {
 		return next, false
 	}
-	realized, failed := 0, []string{}
+	realized, failed, ofAgents := 0, []string{}, false
 	var refusals []policy.Refusal
 	for _, s := range states {
 		refusals = append(refusals, s.refusals...)
@@ -208,6 +209,7 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 			realized++
 		case s.err != nil:
 			failed = append(failed, s.name+": "+errText(s.err))
+			ofAgents = ofAgents || s.isAgent
 		}
 	}
 	next = antreav1beta1.NetworkPolicyStatus{
@@ -233,6 +235,9 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 	failure := antreav1beta1.PolicyCondition{Type: antreav1beta1.ConditionRealizationFailure, Status: metav1.ConditionFalse}
 	if len(failed) > 0 {
 		failure.Status, failure.Reason, failure.Message = metav1.ConditionTrue, "TargetFailed", bounded(list(failed))
+		if ofAgents && len(failure.Message) > maxAgentFailures {
+			failure.Message = strings.ToValidUTF8(failure.Message[:maxAgentFailures], "")
+		}
 	}
 	for _, condition := range []antreav1beta1.PolicyCondition{realizable, failure} {
 		condition.LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
@@ -245,6 +250,9 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 	}
 	return next, true
 }
+
+// maxAgentFailures is how many bytes upstream has for what agents could not do.
+const maxAgentFailures = 256
 
 func equalStatus(a, b antreav1beta1.NetworkPolicyStatus) bool {
 	return a.Phase == b.Phase && a.ObservedGeneration == b.ObservedGeneration &&

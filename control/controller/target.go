@@ -65,6 +65,7 @@ type target struct {
 // targetState is what a target tells of one policy.
 type targetState struct {
 	name     string
+	isAgent  bool // on a Node or VM, named as its node
 	applies  bool // the policy has to do with it, or leaves it
 	realized bool // it enforces the policy as it is now
 	err      error

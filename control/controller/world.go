@@ -102,6 +102,7 @@ func (c *Controller) updateWorld() {
 
 	changed, restated := map[string]bool{}, w.silent.update(before, next)
 	for _, name := range w.engine.update(next) {
+		c.respan(name)
 		changed[name] = true
 	}
 	c.stats.WorldUpdates.Add(1)

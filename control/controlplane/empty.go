@@ -75,11 +75,23 @@ func (e *empty) Watch(ctx context.Context, o *internalversion.ListOptions) (watc
 	if err != nil {
 		return nil, err
 	}
-	return e.watches.begin(ctx, e.resource, x, func() (watch.Interface, error) {
+	return e.watches.begin(ctx, e.resource, x, func() watch.Interface {
 		events := make(chan watch.Event, 1)
-		events <- watch.Event{Type: watch.Bookmark, Object: e.make()}
-		return &still{events: events}, nil
+		events <- watch.Event{Type: watch.Bookmark, Object: e.mark(x.marksEnd)}
+		return &still{events: events}
 	})
+}
+
+// mark returns the object of the bookmark.
+func (e *empty) mark(namesEnd bool) runtime.Object {
+	o := e.make()
+	if m, ok := o.(metav1.Object); ok {
+		m.SetResourceVersion("1") // there is no other
+		if namesEnd {
+			m.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		}
+	}
+	return o
 }
 
 // still is a watch in which nothing more happens.

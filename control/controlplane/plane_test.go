@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,8 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
-	"isobar.dev/control/controlplane"
+	"isobar.dev/api/convert"
 	"isobar.dev/control/plane/planetest"
+	"isobar.dev/policy"
 )
 
 // TestQuestions asks as kubectl get --raw and antctl do.
@@ -83,7 +85,7 @@ func TestEvaluation(t *testing.T) {
 	for _, tt := range []struct{ in, want string }{
 		{`{` + ends + `}`, `AntreaNetworkPolicy db no-ssh Drop`},
 		{`{` + ends + `,"flow":{"protocol":"TCP","port":22}}`, `AntreaNetworkPolicy db no-ssh Drop; Drop`},
-		{`{` + ends + `,"flow":{"protocol":"TCP","port":80}}`, `AntreaClusterNetworkPolicy all out Allow; Allow`},
+		{`{` + ends + `,"flow":{"protocol":"TCP","port":80}}`, `AntreaNetworkPolicy db web Allow; Allow`},
 		{`{` + ends + `,"flow":{"protocol":"TCP"}}`, `BadRequest: flow.port: missing; TCP has ports, from 1 to 65535`},
 		{`{"source":{"pod":{"namespace":"` + s.ns + `","name":"x"}},"destination":{"ip":"10.0.0.1"},"flow":{"protocol":"TCP","port":1}}`, "NotFound: source: pod/" + s.ns + "/x: not found"},
 		{`null`, "BadRequest: request: missing"},
@@ -110,19 +112,9 @@ func TestEvaluation(t *testing.T) {
 	}
 }
 
-func (s *site) fill() {
-	s.feed.put(controlplane.NetworkPolicies, internal("p1", "db", controlplanev1beta2.AntreaNetworkPolicy, s.ns), "n1", s.ns+"/vm-1")
-	s.feed.put(controlplane.NetworkPolicies, internal("p2", "all", controlplanev1beta2.AntreaClusterNetworkPolicy, ""), "n2")
-	s.feed.put(controlplane.AddressGroups, &controlplanev1beta2.AddressGroup{ObjectMeta: metav1.ObjectMeta{Name: "g1"}, GroupMembers: []controlplanev1beta2.GroupMember{
-		{Pod: &controlplanev1beta2.PodReference{Namespace: "a", Name: "b"}, IPs: []controlplanev1beta2.IPAddress{{10, 0, 0, 1}}}}}, "n1")
-	s.feed.put(controlplane.AppliedToGroups, &controlplanev1beta2.AppliedToGroup{ObjectMeta: metav1.ObjectMeta{Name: "at-p1"}, GroupMembers: []controlplanev1beta2.GroupMember{
-		{Pod: &controlplanev1beta2.PodReference{Namespace: "a", Name: "b"}}}}, "n1")
-}
-
 // TestWatched reads and watches as agents and kubectl do.
 func TestWatched(t *testing.T) {
 	s := newSite(t)
-	s.fill()
 	list := func(contentType string, o metav1.ListOptions) (string, error) {
 		var out controlplanev1beta2.NetworkPolicyList
 		err := s.admin(contentType).Get().Resource("networkpolicies").VersionedParams(&o, metav1.ParameterCodec).Do(t.Context()).Into(&out)
@@ -145,11 +137,11 @@ func TestWatched(t *testing.T) {
 			o    metav1.ListOptions
 			want string
 		}{
-			{metav1.ListOptions{}, "p1 p2"},
-			{metav1.ListOptions{FieldSelector: "nodeName=n1"}, "p1 p2"}, // as upstream
-			{metav1.ListOptions{FieldSelector: "metadata.name=p2"}, "p2"},
-			{metav1.ListOptions{FieldSelector: "metadata.name=p3"}, ""},
-			{metav1.ListOptions{ResourceVersion: "77", Limit: 1}, "p1 p2"},
+			{metav1.ListOptions{}, "u1 u2 u3 u4"},
+			{metav1.ListOptions{FieldSelector: "nodeName=n1"}, "u1 u2 u3 u4"}, // as upstream
+			{metav1.ListOptions{FieldSelector: "metadata.name=u2"}, "u2"},
+			{metav1.ListOptions{FieldSelector: "metadata.name=u9"}, ""},
+			{metav1.ListOptions{ResourceVersion: "77", Limit: 1}, "u1 u2 u3 u4"},
 		} {
 			if got, err := list(contentType, tt.o); err != nil || got != tt.want {
 				t.Errorf("list(%+v) = %q, %v; want %q", tt.o, got, err, tt.want)
@@ -161,10 +153,10 @@ func TestWatched(t *testing.T) {
 			}
 		}
 		var p controlplanev1beta2.NetworkPolicy
-		if err := s.admin(contentType).Get().Resource("networkpolicies").Name("p1").Do(t.Context()).Into(&p); err != nil || p.Name != "p1" || len(p.Rules) != 1 || *p.TierPriority != 250 {
+		if err := s.admin(contentType).Get().Resource("networkpolicies").Name("u1").Do(t.Context()).Into(&p); err != nil || p.Name != "u1" || len(p.Rules) != 2 || *p.TierPriority != 250 {
 			t.Errorf("get = %+v, %v", p, err)
 		}
-		if err := s.admin(contentType).Get().Resource("networkpolicies").Name("p3").Do(t.Context()).Error(); !apierrors.IsNotFound(err) {
+		if err := s.admin(contentType).Get().Resource("networkpolicies").Name("u9").Do(t.Context()).Error(); !apierrors.IsNotFound(err) {
 			t.Errorf("get of what is not there = %v, want not found", err)
 		}
 		open := func(resource string, o metav1.ListOptions) watch.Interface {
@@ -176,53 +168,78 @@ func TestWatched(t *testing.T) {
 			}
 			return w
 		}
-		whole := open("networkpolicies", metav1.ListOptions{})
+		mark := &yes
+		all := open("networkpolicies", metav1.ListOptions{})
 		node := open("networkpolicies", metav1.ListOptions{FieldSelector: "nodeName=n1", ResourceVersion: "123456"})
+		vm := open("networkpolicies", metav1.ListOptions{FieldSelector: "nodeName=" + s.ns + "/vm-1"})
 		other := open("networkpolicies", metav1.ListOptions{FieldSelector: "nodeName=n9"})
-		named := open("networkpolicies", metav1.ListOptions{FieldSelector: "metadata.name=p2,nodeName=n2"})
-		streamed := open("addressgroups", metav1.ListOptions{FieldSelector: "nodeName=n1", SendInitialEvents: &yes, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true})
-		groups := open("addressgroups", metav1.ListOptions{FieldSelector: "nodeName=n1"})
+		named := open("networkpolicies", metav1.ListOptions{FieldSelector: "metadata.name=u2,nodeName=n1"})
+		streamed := open("addressgroups", metav1.ListOptions{FieldSelector: "nodeName=n2", SendInitialEvents: mark, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true})
+		groups := open("addressgroups", metav1.ListOptions{FieldSelector: "nodeName=n2"})
+		applied := open("appliedtogroups", metav1.ListOptions{FieldSelector: "nodeName=n1"})
 		idle := open("egressgroups", metav1.ListOptions{FieldSelector: "nodeName=n1"})
-		bundles := open("supportbundlecollections", metav1.ListOptions{FieldSelector: "nodeName=n1", SendInitialEvents: &yes, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true})
-		expect(t, "whole", whole, "ADDED NetworkPolicy p1", "ADDED NetworkPolicy p2", "BOOKMARK NetworkPolicy")
-		expect(t, "node", node, "ADDED NetworkPolicy p1", "BOOKMARK NetworkPolicy")
+		bundles := open("supportbundlecollections", metav1.ListOptions{FieldSelector: "nodeName=n1", SendInitialEvents: mark, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true})
+		web := groupOf(s.ns, "web")
+		expectAll(t, "all", all, "ADDED NetworkPolicy u1", "ADDED NetworkPolicy u2", "ADDED NetworkPolicy u3", "ADDED NetworkPolicy u4")
+		expect(t, "all", all, "BOOKMARK NetworkPolicy")
+		expectAll(t, "node", node, "ADDED NetworkPolicy u2", "ADDED NetworkPolicy u3")
+		expect(t, "node", node, "BOOKMARK NetworkPolicy")
+		expect(t, "vm", vm, "ADDED NetworkPolicy u4", "BOOKMARK NetworkPolicy")
 		expect(t, "other", other, "BOOKMARK NetworkPolicy")
-		expect(t, "named", named, "ADDED NetworkPolicy p2", "BOOKMARK NetworkPolicy")
-		expect(t, "streamed", streamed, "ADDED AddressGroup g1", "BOOKMARK AddressGroup(initial events end)")
-		expect(t, "groups", groups, "ADDED AddressGroup g1", "BOOKMARK AddressGroup")
+		expect(t, "named", named, "ADDED NetworkPolicy u2", "BOOKMARK NetworkPolicy")
+		expect(t, "streamed", streamed, "ADDED AddressGroup "+web, "BOOKMARK AddressGroup(initial events end)")
+		expect(t, "groups", groups, "ADDED AddressGroup "+web, "BOOKMARK AddressGroup")
+		expect(t, "applied", applied, "ADDED AppliedToGroup "+web, "BOOKMARK AppliedToGroup")
 		expect(t, "idle", idle, "BOOKMARK EgressGroup")
 		expect(t, "bundles", bundles, "BOOKMARK SupportBundleCollection(initial events end)")
-		patch := &controlplanev1beta2.AddressGroupPatch{ObjectMeta: metav1.ObjectMeta{Name: "g1"}, AddedGroupMembers: []controlplanev1beta2.GroupMember{{IPs: []controlplanev1beta2.IPAddress{{10, 0, 0, 2}}}}}
-		s.feed.send("addressgroups", watch.Event{Type: watch.Modified, Object: patch})
-		expect(t, "groups", groups, "MODIFIED AddressGroupPatch g1")
-		expect(t, "streamed", streamed, "MODIFIED AddressGroupPatch g1")
-		for _, w := range []watch.Interface{whole, node, other, named, streamed, groups, idle, bundles} {
+		more := smallWorld(s.ns)
+		more.Workloads = more.Workloads.Put(policy.WorkloadID(policy.KindPod, s.ns, "web-3"), pod(s.ns, "web-3", "n1", 9))
+		s.know(more)
+		for name, w := range map[string]watch.Interface{"groups": groups, "streamed": streamed} {
+			expect(t, name, w, "MODIFIED AddressGroupPatch "+web)
+		}
+		expect(t, "applied", applied, "MODIFIED AppliedToGroupPatch "+web)
+		for _, w := range []watch.Interface{all, node, vm, other, named, streamed, groups, applied, idle, bundles} {
 			w.Stop()
 		}
-		planetest.Eventually(t, "watches end with their clients", func(context.Context) error {
-			if n := s.feed.watches(); n > 0 {
-				return fmt.Errorf("%d are open", n)
-			}
-			return nil
-		})
+		s.know(smallWorld(s.ns))
+	}
+	web, db, vms := groupOf(s.ns, "web"), groupOf(s.ns, "db"), convert.SelectionName(selects(policy.KindExternal, s.ns, "vm").Selections[0])
+	rows := []string{
+		"u1|AntreaNetworkPolicy:" + s.ns + "/db|250|5|2|" + db, "u2|AntreaClusterNetworkPolicy:all|50|1|1|" + web,
+		"u3|K8sNetworkPolicy:" + s.ns + "/web|||1|" + web, "u4|AntreaNetworkPolicy:" + s.ns + "/vm|250|5|1|" + vms,
 	}
 	for path, want := range map[string]string{
-		"/networkpolicies": "NAME|SOURCE|TIER|PRIORITY|RULES|APPLIED-TO\np1|AntreaNetworkPolicy:" + s.ns + "/db|250|5|1|at-p1\np2|AntreaClusterNetworkPolicy:all|250|5|1|at-p2",
-		"/addressgroups":   "NAME|MEMBERS|FIRST MEMBERS\ng1|1|a/b",
-		"/appliedtogroups": "NAME|MEMBERS|FIRST MEMBERS\nat-p1|1|a/b",
+		"/networkpolicies":       "NAME|SOURCE|TIER|PRIORITY|RULES|APPLIED-TO\n" + strings.Join(rows, "\n"),
+		"/networkpolicies/u1":    "NAME|SOURCE|TIER|PRIORITY|RULES|APPLIED-TO\n" + rows[0],
+		"/addressgroups":         "NAME|MEMBERS|FIRST MEMBERS\n" + web + "|2|" + s.ns + "/web-1," + s.ns + "/web-2",
+		"/appliedtogroups/" + db: "NAME|MEMBERS|FIRST MEMBERS\n" + db + "|1|" + s.ns + "/db",
 	} {
-		if got := s.table(base + path); got != want {
-			t.Errorf("the table of %s is\n%s\nwant\n%s", path, got, want)
+		if diff := cmp.Diff(want, s.table(base+path)); diff != "" {
+			t.Errorf("the table of %s (-want +got):\n%s", path, diff)
 		}
 	}
 	// A watch ends with the server.
-	w, err := s.admin(jsonType).Get().Resource("networkpolicies").VersionedParams(&metav1.ListOptions{Watch: true}, metav1.ParameterCodec).Watch(t.Context())
+	w, err := s.admin(jsonType).Get().Resource("networkpolicies").VersionedParams(&metav1.ListOptions{Watch: true, FieldSelector: "nodeName=n2"}, metav1.ParameterCodec).Watch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "last", w, "ADDED NetworkPolicy p1", "ADDED NetworkPolicy p2", "BOOKMARK NetworkPolicy")
+	expect(t, "last", w, "ADDED NetworkPolicy u1", "BOOKMARK NetworkPolicy")
 	s.stop()
 	expect(t, "last", w, "end")
+}
+
+// expectAll takes as many events as it wants, in any order.
+func expectAll(t *testing.T, what string, w watch.Interface, want ...string) {
+	t.Helper()
+	var got []string
+	for range want {
+		got = append(got, next(t, w))
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
 }
 
 // TestDiscovery finds the resources, their verbs and schemas as kubectl does.
@@ -240,7 +257,8 @@ func TestDiscovery(t *testing.T) {
 		"addressgroups": "AddressGroup false get,list,watch", "appliedtogroups": "AppliedToGroup false get,list,watch", "networkpolicies": "NetworkPolicy false get,list,watch",
 		"egressgroups": "EgressGroup false get,list,watch", "supportbundlecollections": "SupportBundleCollection false get,list,watch",
 		"groupmembers": "GroupMembers true get", "clustergroupmembers": "ClusterGroupMembers false get", "groupassociations": "GroupAssociation true get",
-		"ipgroupassociations": "IPGroupAssociation false get", "networkpolicyevaluation": "NetworkPolicyEvaluation false create",
+		"ipgroupassociations": "IPGroupAssociation false get", "networkpolicies/status": "NetworkPolicyStatus false create", "nodestatssummaries": "NodeStatsSummary false create",
+		"networkpolicyevaluation": "NetworkPolicyEvaluation false create",
 	}
 	for name, w := range want {
 		if got[name] != w {
@@ -268,7 +286,6 @@ func TestDiscovery(t *testing.T) {
 // TestWhoMayAsk: what a Node sees is that Node's.
 func TestWhoMayAsk(t *testing.T) {
 	s := newSite(t)
-	s.fill()
 	s.know(smallWorld(s.ns))
 	agent, vm, shared, kubelet, nephe, viewer := s.account("agent"), s.account("vm-1"), s.account("vms"), "system:node:n1", s.account("nephe"), "viewer-"+s.ns
 	for _, user := range []string{agent, vm, shared, kubelet, nephe, viewer} {
@@ -330,7 +347,7 @@ func TestWhoMayAsk(t *testing.T) {
 			for what, err := range map[string]error{
 				"lists":          client.Get().Resource(resource).Do(t.Context()).Error(),
 				"lists its node": client.Get().Resource(resource).VersionedParams(&metav1.ListOptions{FieldSelector: "nodeName=n1"}, metav1.ParameterCodec).Do(t.Context()).Error(),
-				"gets":           client.Get().Resource(resource).Name(map[string]string{"networkpolicies": "p1", "appliedtogroups": "at-p1", "addressgroups": "g1"}[resource]).Do(t.Context()).Error(),
+				"gets":           client.Get().Resource(resource).Name(map[string]string{"networkpolicies": "u1", "appliedtogroups": groupOf(s.ns, "web"), "addressgroups": groupOf(s.ns, "web")}[resource]).Do(t.Context()).Error(),
 			} {
 				if tt.lists && err != nil || !tt.lists && !apierrors.IsForbidden(err) {
 					t.Errorf("%s %s %s: %v", tt.name, what, resource, err)
@@ -349,7 +366,6 @@ func TestWhoMayAsk(t *testing.T) {
 // has bound to a Pod.
 func TestBoundToken(t *testing.T) {
 	s := newSite(t)
-	s.fill()
 	s.know(smallWorld(s.ns))
 	if _, err := s.core.CoreV1().Pods(s.ns).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent"},
 		Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "default", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}, metav1.CreateOptions{}); err != nil {
@@ -368,7 +384,7 @@ func TestBoundToken(t *testing.T) {
 	planetest.Eventually(t, "the agent watches", func(context.Context) error {
 		w, err := ask("n1")
 		if err == nil {
-			expect(t, "n1", w, "ADDED NetworkPolicy p1", "BOOKMARK NetworkPolicy")
+			expectAll(t, "n1", w, "ADDED NetworkPolicy u2", "ADDED NetworkPolicy u3")
 			w.Stop()
 		}
 		return err

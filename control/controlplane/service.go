@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,58 +13,56 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kube-openapi/pkg/common"
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
+	statsv1alpha1 "isobar.dev/api/stats/v1alpha1"
 	"isobar.dev/control/apiserver"
+	"isobar.dev/control/feed"
 	"isobar.dev/policy"
 )
 
-// Names of the resources that are watched.
-const (
-	NetworkPolicies = "networkpolicies"
-	AppliedToGroups = "appliedtogroups"
-	AddressGroups   = "addressgroups"
-)
-
-// Feed has the resources that agents watch. Its methods may be called from several
-// goroutines.
+// Feed has the resources that agents watch, of the world that is known; *feed.Feed does.
 type Feed interface {
-	// Synced is closed when all has been computed once. Until then absence means nothing.
-	Synced() <-chan struct{}
-	// Get returns an object of a resource, as all Nodes together see it. Nobody changes it.
-	Get(resource, name string) (runtime.Object, bool)
-	// List returns all objects of a resource, likewise, by name.
-	List(resource string) []runtime.Object
-	// Watch sends what a Node sees of a resource, or, where node is empty, what all of
-	// them see; of one object alone where name is not empty. First comes all that there
-	// is, as ADDED, then a BOOKMARK, then what changes. The events' objects may be
-	// runtime.CacheableObjects. Stop ends it, and closes its channel.
-	Watch(resource, node, name string) (watch.Interface, error)
+	List(feed.Resource, feed.Span) (objects []runtime.Object, version string)
+	Get(r feed.Resource, s feed.Span, name string) (runtime.Object, bool)
+	Watch(context.Context, feed.Resource, feed.WatchOptions) watch.Interface
+	// IsAt says whether the agent of a node enforces any rule of a policy.
+	IsAt(nodeName, policyID string) bool
 }
+
+var _ Feed = (*feed.Feed)(nil)
 
 // Options configure a Service.
 type Options struct {
 	// World returns the world of now. ok is false while it is not known.
 	World func() (s policy.Snapshot, ok bool)
-	// Feed has the watched resources; nil means that they are not served.
+	// Feed has the watched resources.
 	Feed Feed
+	// Reports take what agents say of policies.
+	Reports *Reports
 }
 
 // Service answers for the groups.
 type Service struct {
 	o       Options
 	watches watches
+	sources sources
+	stats   stats
 }
 
 // New returns a Service. It starts nothing.
 func New(o Options) *Service {
-	return &Service{o: o, watches: watches{open: map[string]map[watch.Interface]struct{}{}}}
+	s := &Service{o: o, watches: watches{open: map[string]map[watch.Interface]struct{}{}}, stats: newStats()}
+	s.sources.world, s.sources.ids = o.World, map[string]string{}
+	return s
 }
 
 // Groups are what an apiserver.Server is to serve of s.
 func (s *Service) Groups() []apiserver.Group {
 	return []apiserver.Group{
 		{Version: controlplanev1beta2.GroupVersion, AddToScheme: addToScheme, Storage: s.storage, Definitions: GetOpenAPIDefinitions},
+		{Version: statsv1alpha1.GroupVersion, AddToScheme: statsv1alpha1.AddToScheme, Storage: s.statsStorage, Definitions: noDefinitions},
 	}
 }
 
@@ -79,13 +78,16 @@ func (s *Service) storage(who authorizer.Authorizer, closing <-chan struct{}) ma
 		"egressgroups":             newEmpty(egressGroups, &s.watches),
 		"supportbundlecollections": newEmpty(bundles, &s.watches),
 	}
-	if s.o.Feed != nil {
-		for name, k := range watchedKinds {
-			out[name] = &watched{watchedKind: k, feed: s.o.Feed, gate: g, watches: &s.watches}
-		}
+	for name, k := range watchedKinds {
+		out[name] = &watched{watchedKind: k, name: name, feed: s.o.Feed, world: s.o.World, gate: g, watches: &s.watches}
 	}
+	out["networkpolicies/status"] = policyStatuses{policyStatus, s, g}
+	out["nodestatssummaries"] = summaries{summary, s, g}
 	return out
 }
+
+// noDefinitions are those of a group whose kinds are among another's.
+func noDefinitions(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return nil }
 
 // addToScheme adds the kinds, and how they may be asked for.
 func addToScheme(s *runtime.Scheme) error {
@@ -155,17 +157,17 @@ func (w *watches) endWith(closing <-chan struct{}) {
 // errTooMany is that a user has as many watches open as it may.
 var errTooMany = fmt.Errorf("%d watches like this one are open already", watchesAtOnce)
 
-// add keeps a watch until it is stopped.
-func (w *watches) add(who string, x watch.Interface) (watch.Interface, error) {
+// add opens a watch, and keeps it until it is stopped.
+func (w *watches) add(who string, open func() watch.Interface) (watch.Interface, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.open[who]) >= watchesAtOnce {
+		return nil, errTooMany
+	}
+	x := open()
 	if w.closed {
 		x.Stop()
 		return x, nil
-	}
-	if len(w.open[who]) >= watchesAtOnce {
-		x.Stop()
-		return nil, errTooMany
 	}
 	if w.open[who] == nil {
 		w.open[who] = map[watch.Interface]struct{}{}

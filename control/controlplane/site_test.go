@@ -22,11 +22,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
+	"isobar.dev/api/convert"
 	statsv1alpha1 "isobar.dev/api/stats/v1alpha1"
+	"isobar.dev/compile"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controlplane"
+	"isobar.dev/control/feed"
 	"isobar.dev/control/plane/planetest"
 	"isobar.dev/policy"
 )
@@ -41,7 +43,8 @@ type site struct {
 	t      *testing.T
 	env    *planetest.Env
 	ns     string
-	feed   *feed
+	feed   *feed.Feed
+	told   *controlplane.Reports
 	core   *kubernetes.Clientset
 	direct string // address of the Server itself
 	stop   func()
@@ -54,8 +57,8 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	e := planetest.Start(t)
-	s := &site{t: t, env: e, ns: e.Namespace(t), feed: newFeed(), core: kubernetes.NewForConfigOrDie(e.Config())}
-	service := controlplane.New(controlplane.Options{Feed: s.feed, World: func() (policy.Snapshot, bool) {
+	s := &site{t: t, env: e, ns: e.Namespace(t), feed: feed.New(compile.NewEngine()), told: controlplane.NewReports(), core: kubernetes.NewForConfigOrDie(e.Config())}
+	service := controlplane.New(controlplane.Options{Feed: s.feed, Reports: s.told, World: func() (policy.Snapshot, bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.world, s.known
@@ -102,16 +105,12 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// know has the site know a world, and its feed be complete.
+// know has the site know a world, and its feed too.
 func (s *site) know(w policy.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.feed.Update(w)
 	s.world, s.known = w, true
-	select {
-	case <-s.feed.synced:
-	default:
-		close(s.feed.synced)
-	}
 }
 
 // newScheme knows the kinds as a client does.
@@ -259,42 +258,53 @@ func (s *site) table(path string) string {
 	return strings.Join(text, "\n")
 }
 
+// pod returns a Pod of an app on a Node.
+func pod(ns, name, node string, last byte) *policy.Workload {
+	return &policy.Workload{ID: policy.WorkloadID(policy.KindPod, ns, name), Kind: policy.KindPod, Namespace: ns, Name: name, Node: node, Target: convert.NodeTarget(node),
+		Labels: policy.LabelsOf(map[string]string{"app": strings.Split(name, "-")[0]}), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, last})}}
+}
+
+func selects(k policy.Kind, ns, app string) policy.Set {
+	return policy.Set{Selections: []policy.Selection{{Kind: k, Scope: policy.OneNamespace, Namespace: ns, Labels: policy.Selector{{Key: "app", Op: policy.In, Values: []string{app}}}}}}
+}
+
+// smallWorld has web-1 and web-2 on n1, db on n2, and the VM vm-1 with an agent. u1 is of
+// db, u2 and u3 of web, u4 of the VM.
 func smallWorld(ns string) policy.Snapshot {
 	var s policy.Snapshot
-	for i, name := range []string{"web-1", "web-2", "db"} {
-		w := &policy.Workload{ID: policy.WorkloadID(policy.KindPod, ns, name), Kind: policy.KindPod, Namespace: ns, Name: name, Node: "n1",
-			Labels: policy.LabelsOf(map[string]string{"app": strings.Split(name, "-")[0]}), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)})}}
+	vm := &policy.Workload{ID: policy.WorkloadID(policy.KindExternal, ns, "vm-1"), Kind: policy.KindExternal, Namespace: ns, Name: "vm-1", Target: convert.AgentTarget(ns, "vm-1"),
+		Labels: policy.LabelsOf(map[string]string{"app": "vm"}), Addrs: []netip.Addr{netip.MustParseAddr("10.0.1.1")}, Isolation: policy.IsolateNone}
+	for _, w := range []*policy.Workload{pod(ns, "web-1", "n1", 1), pod(ns, "web-2", "n1", 2), pod(ns, "db", "n2", 3), vm} {
 		s.Workloads = s.Workloads.Put(w.ID, w)
 	}
 	s.Namespaces = s.Namespaces.Put(ns, &policy.Namespace{Name: ns})
-	sel := func(app string) policy.Set {
-		return policy.Set{Selections: []policy.Selection{{Kind: policy.KindPod, Scope: policy.OneNamespace, Namespace: ns, Labels: policy.Selector{{Key: "app", Op: policy.In, Values: []string{app}}}}}}
-	}
 	for _, g := range []*policy.Group{
-		{ID: policy.GroupID(ns, "web"), Namespace: ns, UID: "g1", Selections: sel("web").Selections},
+		{ID: policy.GroupID(ns, "web"), Namespace: ns, UID: "g1", Selections: selects(policy.KindPod, ns, "web").Selections},
 		{ID: policy.GroupID("", "nets"), UID: "g2", Blocks: []policy.Block{{Prefix: netip.MustParsePrefix("10.0.0.0/30")}}},
 	} {
 		s.Groups = s.Groups.Put(g.ID, g)
 	}
+	ssh := []policy.Traffic{{Protocol: policy.TCP, Ports: policy.Ports{First: 22, Last: 22}}}
+	everyone := policy.Peers{All: true}
 	for _, p := range []*policy.Policy{
 		{ID: policy.PolicyID(policy.AntreaNetworkPolicy, ns, "db"), Dialect: policy.AntreaNetworkPolicy, Namespace: ns, Name: "db", UID: "u1", Generation: 2, Tier: "application", Priority: 5,
-			AppliedTo: sel("db"), Ingress: []policy.Rule{{Name: "no-ssh", Action: policy.Drop, Peers: policy.Peers{All: true}, Traffic: []policy.Traffic{{Protocol: policy.TCP, Ports: policy.Ports{First: 22, Last: 22}}}}}},
+			AppliedTo: selects(policy.KindPod, ns, "db"), Ingress: []policy.Rule{
+				{Name: "no-ssh", Action: policy.Drop, Peers: everyone, Traffic: ssh},
+				{Name: "web", Action: policy.Allow, Peers: policy.Peers{Set: selects(policy.KindPod, ns, "web")}, Traffic: policy.AllTraffic},
+			}},
 		{ID: policy.PolicyID(policy.AntreaClusterNetworkPolicy, "", "all"), Dialect: policy.AntreaClusterNetworkPolicy, Name: "all", UID: "u2", Generation: 1, Tier: "emergency", Priority: 1,
-			AppliedTo: sel("web"), Egress: []policy.Rule{{Name: "out", Action: policy.Allow, Peers: policy.Peers{All: true}, Traffic: policy.AllTraffic}}},
+			AppliedTo: selects(policy.KindPod, ns, "web"), Egress: []policy.Rule{{Name: "out", Action: policy.Allow, Peers: everyone, Traffic: policy.AllTraffic}}},
 		{ID: policy.PolicyID(policy.KubernetesNetworkPolicy, ns, "web"), Dialect: policy.KubernetesNetworkPolicy, Namespace: ns, Name: "web", UID: "u3", Tier: policy.TierKubernetes,
-			AppliedTo: sel("web"), IsolatesIngress: true},
+			AppliedTo: selects(policy.KindPod, ns, "web"), IsolatesIngress: true},
+		{ID: policy.PolicyID(policy.AntreaNetworkPolicy, ns, "vm"), Dialect: policy.AntreaNetworkPolicy, Namespace: ns, Name: "vm", UID: "u4", Generation: 1, Tier: "application", Priority: 5,
+			AppliedTo: selects(policy.KindExternal, ns, "vm"), Ingress: []policy.Rule{{Name: "no-ssh", Action: policy.Drop, Peers: everyone, Traffic: ssh}}},
 	} {
 		s.Policies = s.Policies.Put(p.ID, p)
 	}
 	return s
 }
 
-// internal is a policy as the feed has it.
-func internal(name, source string, typ controlplanev1beta2.NetworkPolicyType, namespace string) *controlplanev1beta2.NetworkPolicy {
-	tier, priority, drop := int32(250), 5.0, antreav1beta1.RuleActionDrop
-	return &controlplanev1beta2.NetworkPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, TierPriority: &tier, Priority: &priority, AppliedToGroups: []string{"at-" + name},
-		Rules:     []controlplanev1beta2.NetworkPolicyRule{{Direction: controlplanev1beta2.DirectionIn, Action: &drop, Name: "no-ssh"}},
-		SourceRef: &controlplanev1beta2.NetworkPolicyReference{Type: typ, Namespace: namespace, Name: source},
-	}
+// groupOf is the name of the group of an app's Pods.
+func groupOf(ns, app string) string {
+	return convert.SelectionName(selects(policy.KindPod, ns, app).Selections[0])
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -19,6 +18,7 @@ import (
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/control/apiserver"
+	"isobar.dev/control/feed"
 )
 
 // What field selectors may ask for.
@@ -30,14 +30,14 @@ const (
 // watchedKind is what differs between the watched resources.
 type watchedKind struct {
 	storage
-	resource string
+	resource feed.Resource
 	list     func([]runtime.Object) (runtime.Object, error)
 }
 
 // watchedKinds are the watched resources by their names.
 var watchedKinds = map[string]watchedKind{
-	NetworkPolicies: {
-		resource: NetworkPolicies,
+	"networkpolicies": {
+		resource: feed.NetworkPolicies,
 		list: listOf(func(items []controlplanev1beta2.NetworkPolicy) runtime.Object {
 			return &controlplanev1beta2.NetworkPolicyList{Items: items}
 		}),
@@ -54,8 +54,8 @@ var watchedKinds = map[string]watchedKind{
 			cells: cellsOf(policyCells),
 		},
 	},
-	AppliedToGroups: {
-		resource: AppliedToGroups,
+	"appliedtogroups": {
+		resource: feed.AppliedToGroups,
 		list: listOf(func(items []controlplanev1beta2.AppliedToGroup) runtime.Object {
 			return &controlplanev1beta2.AppliedToGroupList{Items: items}
 		}),
@@ -72,8 +72,8 @@ var watchedKinds = map[string]watchedKind{
 			},
 		},
 	},
-	AddressGroups: {
-		resource: AddressGroups,
+	"addressgroups": {
+		resource: feed.AddressGroups,
 		list: listOf(func(items []controlplanev1beta2.AddressGroup) runtime.Object {
 			return &controlplanev1beta2.AddressGroupList{Items: items}
 		}),
@@ -126,6 +126,9 @@ func listOf[T any](list func([]T) runtime.Object) func([]runtime.Object) (runtim
 	return func(objects []runtime.Object) (runtime.Object, error) {
 		items := make([]T, 0, len(objects))
 		for _, o := range objects {
+			if c, ok := o.(runtime.CacheableObject); ok {
+				o = c.GetObject()
+			}
 			x, ok := any(o).(*T)
 			if !ok {
 				return nil, apierrors.NewInternalError(fmt.Errorf("a %T in a list of %T", o, items))
@@ -139,7 +142,9 @@ func listOf[T any](list func([]T) runtime.Object) func([]runtime.Object) (runtim
 // watched serves one of the resources that agents watch.
 type watched struct {
 	watchedKind
+	name    string
 	feed    Feed
+	world   worldFunc
 	gate    gate
 	watches *watches
 }
@@ -163,12 +168,10 @@ func (w *watched) NewList() runtime.Object {
 // isReady returns an error until all has been computed: an empty list would say that
 // there is nothing to enforce.
 func (w *watched) isReady() error {
-	select {
-	case <-w.feed.Synced():
-		return nil
-	default:
-		return apierrors.NewServiceUnavailable("the policies have not been computed yet")
+	if _, ok := w.world(); !ok {
+		return errNotKnown()
 	}
+	return nil
 }
 
 // Get returns one object, as all Nodes together see it.
@@ -179,9 +182,9 @@ func (w *watched) Get(ctx context.Context, name string, _ *metav1.GetOptions) (r
 	if err := w.isReady(); err != nil {
 		return nil, err
 	}
-	o, ok := w.feed.Get(w.resource, name)
+	o, ok := w.feed.Get(w.resource, everything, name)
 	if !ok {
-		return nil, apierrors.NewNotFound(controlplanev1beta2.Resource(w.resource), name)
+		return nil, apierrors.NewNotFound(controlplanev1beta2.Resource(w.name), name)
 	}
 	// Who writes it sets its kind; it is everybody's.
 	list, err := w.list([]runtime.Object{o})
@@ -218,9 +221,10 @@ func (w *watched) List(ctx context.Context, o *internalversion.ListOptions) (run
 		return nil, err
 	}
 	if x.name == "" {
-		return w.list(w.feed.List(w.resource))
+		all, _ := w.feed.List(w.resource, everything)
+		return w.list(all)
 	}
-	if one, ok := w.feed.Get(w.resource, x.name); ok {
+	if one, ok := w.feed.Get(w.resource, everything, x.name); ok {
 		return w.list([]runtime.Object{one})
 	}
 	return w.NewList(), nil
@@ -239,87 +243,25 @@ func (w *watched) Watch(ctx context.Context, o *internalversion.ListOptions) (wa
 	if err := w.isReady(); err != nil {
 		return nil, err
 	}
-	return w.watches.begin(ctx, w.resource, x, func() (watch.Interface, error) {
-		return w.feed.Watch(w.resource, x.node, x.name)
+	return w.watches.begin(ctx, w.name, x, func() watch.Interface {
+		return w.feed.Watch(ctx, w.resource, feed.WatchOptions{Span: feed.SpanOf(x.node), Name: x.name, NamesInitialEnd: x.marksEnd})
 	})
 }
 
+// everything is what all Nodes together see.
+var everything = feed.SpanOf("")
+
 // begin opens a watch, unless its user has many already.
-func (w *watches) begin(ctx context.Context, resource string, x selected, open func() (watch.Interface, error)) (watch.Interface, error) {
+func (w *watches) begin(ctx context.Context, resource string, x selected, open func() watch.Interface) (watch.Interface, error) {
 	who := resource + "\x00" + x.node
 	if u, ok := genericapirequest.UserFrom(ctx); ok {
 		who += "\x00" + u.GetName() + "\x00" + strings.Join(u.GetExtra()[serviceaccount.NodeNameKey], ",")
 	}
-	events, err := open()
-	if err != nil {
-		return nil, err
-	}
-	events, err = w.add(who, events)
+	events, err := w.add(who, open)
 	if err != nil {
 		return nil, apierrors.NewTooManyRequests(err.Error(), 30)
 	}
-	if x.marksEnd {
-		events = newMarked(events)
-	}
 	return events, nil
-}
-
-// marked is a watch whose bookmark after the initial objects says so, to clients that
-// asked for them by sendInitialEvents.
-type marked struct {
-	in   watch.Interface
-	out  chan watch.Event
-	done chan struct{}
-	once sync.Once
-}
-
-func newMarked(in watch.Interface) *marked {
-	m := &marked{in: in, out: make(chan watch.Event), done: make(chan struct{})}
-	go m.run()
-	return m
-}
-
-// ResultChan is closed when the watch has ended.
-func (m *marked) ResultChan() <-chan watch.Event { return m.out }
-
-// Stop ends the watch.
-func (m *marked) Stop() { m.once.Do(func() { close(m.done); m.in.Stop() }) }
-
-func (m *marked) run() {
-	defer close(m.out)
-	for isInitial := true; ; {
-		select {
-		case <-m.done:
-			return
-		case e, ok := <-m.in.ResultChan():
-			if !ok {
-				return
-			}
-			if e.Type == watch.Bookmark && isInitial {
-				e.Object, isInitial = endMark(e.Object), false
-			}
-			select {
-			case <-m.done:
-				return
-			case m.out <- e:
-			}
-		}
-	}
-}
-
-// endMark returns a bookmark's object as one that ends the initial objects.
-func endMark(o runtime.Object) runtime.Object {
-	if c, ok := o.(runtime.CacheableObject); ok {
-		o = c.GetObject()
-	}
-	o = o.DeepCopyObject()
-	if m, ok := o.(metav1.Object); ok {
-		m.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-		if m.GetResourceVersion() == "" {
-			m.SetResourceVersion("1") // a client takes no bookmark without
-		}
-	}
-	return o
 }
 
 // selected is what the options of a request ask for.

@@ -120,6 +120,9 @@ func (r *Replica) make(ctx context.Context) error {
 		return fmt.Errorf("identify the cluster: %w", err)
 	}
 	r.o.Controller.Clouds = r.o.Clouds(string(system.UID))
+	if r.o.ControlPlane {
+		r.o.Controller.Reports = controlplane.NewReports()
+	}
 	if r.controller, err = controller.New(r.config, r.o.Controller); err != nil {
 		return err
 	}
@@ -129,7 +132,7 @@ func (r *Replica) make(ctx context.Context) error {
 	}
 	r.o.API.Planner = r.controller
 	if r.o.ControlPlane {
-		r.o.API.Groups = controlplane.New(controlplane.Options{World: r.controller.KnownWorld}).Groups()
+		r.o.API.Groups = controlplane.New(controlplane.Options{World: r.controller.KnownWorld, Feed: r.controller.Feed(), Reports: r.o.Controller.Reports}).Groups()
 	}
 	r.api, err = apiserver.New(r.config, r.controller.Runtime(), r.o.API)
 	return err
