@@ -437,6 +437,62 @@ func TestScaleSetInASG(t *testing.T) {
 	e.verify(t, "db")
 }
 
+// Rules and members change at once, so that an interface has a right moment to change
+// its ASGs only before, after or around the rules, or none: then another ASG is needed.
+// Nothing is cut or opened meanwhile, wherever the way is interrupted.
+func TestRulesAndMembersAtOnce(t *testing.T) {
+	either := policy.Set{Selections: []policy.Selection{{Kind: policy.KindExternal, Scope: policy.AllNamespaces,
+		Labels: policy.Selector{{Key: "app", Op: policy.In, Values: []string{"batch", "web"}}}}}}
+	db := func(s policy.Snapshot, rules ...policy.Rule) policy.Snapshot {
+		return cloudtest.With(s, &policy.Policy{Name: "db", AppliedTo: cloudtest.App("db"), Ingress: rules})
+	}
+	from := func(set policy.Set, port uint16) policy.Rule {
+		return cloudtest.Allow(policy.Peers{Set: set}, cloudtest.TCP(port))
+	}
+	deny := func(set policy.Set, port uint16) policy.Rule {
+		return policy.Rule{Action: policy.Drop, Peers: policy.Peers{Set: set}, Traffic: cloudtest.TCP(port)}
+	}
+	web, batch, all := cloudtest.App("web"), cloudtest.App("batch"), cloudtest.Allow(policy.Peers{All: true}, cloudtest.TCP(80, 443, 5432))
+	plain, moved := shop.Shop(), moveTo(shop.Shop(), 5, "web")
+	for name, states := range map[string][2]policy.Snapshot{
+		"another group of the same":     {db(plain, from(web, 80)), db(plain, from(either, 80))},
+		"named by address before":       {db(plain, from(web, 80), from(batch, 443)), db(moved, from(web, 443))},
+		"a port changes":                {db(plain, from(web, 80)), db(moved, from(web, 443))},
+		"a group is denied":             {db(plain, all), db(moved, deny(web, 80), all)},
+		"another is denied":             {db(plain, deny(web, 80), all), db(moved, deny(either, 80), all)},
+		"denied at one port, then more": {db(plain, deny(web, 80), deny(batch, 443), all), db(moved, deny(web, 443), all)},
+	} {
+		for _, back := range []bool{false, true} {
+			a, b := states[0], states[1]
+			if back {
+				a, b = b, a
+			}
+			for crash := -1; ; crash++ {
+				e, account := openASGs(t, a)
+				fresh := serve(t, estate(shop.Shop(), sim.Quotas{}), sim.Options{NoThrottle: true, Settle: -1})
+				fresh.sync(t, fresh.account(t), b)
+				end := e.watch(shopFlows(), e.ask(shopFlows()), fresh.ask(shopFlows()))
+				var err error
+				if crash >= 0 {
+					id, _ := e.AddFault(sim.Fault{Kind: sim.FaultError, Operation: mutations, Skip: crash})
+					_, err = account.Enforcer(location, shop.ID).Sync(t.Context(), rulesetOf(t, b))
+					e.ClearFaults(id)
+				}
+				e.sync(t, e.eager(t, azure.Quotas{}), b)
+				if seen := end(); seen != nil {
+					t.Errorf("%s, back %t, crash %d: %v", name, back, crash, seen)
+				}
+				if d := cmp.Diff(fresh.ask(shopFlows()), e.ask(shopFlows()), cmp.AllowUnexported(sides{})); d != "" {
+					t.Errorf("%s, back %t: not what a new cloud lets pass: %s", name, back, d)
+				}
+				if crash >= 0 && err == nil || testing.Short() {
+					break
+				}
+			}
+		}
+	}
+}
+
 // In a mesh, whose rules name all whom they are for, interfaces join before they move.
 func TestMeshJoinsFirst(t *testing.T) {
 	e, _ := openASGs(t, shop.States()["nothing"])
