@@ -209,10 +209,10 @@ func azureWorld(t *testing.T, e azuresim.Estate, o azuresim.Options, networks ..
 // azureWorldOn is worldOn with a cloud of Azure.
 func azureWorldOn(t *testing.T, config *rest.Config, ns, cluster string, e azuresim.Estate, o azuresim.Options, networks ...vnet) *world {
 	t.Helper()
-	w := &world{t: t, cluster: cluster, names: map[string]string{}, networks: map[string]string{}}
+	w := &world{t: t, cluster: cluster, names: map[string]string{}, nets: map[string]string{}}
 	w.connect(config, ns)
 	for _, n := range networks {
-		w.networks[n.name] = n.self()
+		w.nets[n.name] = n.self()
 		for _, m := range n.vms {
 			w.names[m.name] = n.vm(m.name)
 			for i := 1; i < m.nics; i++ {
@@ -445,6 +445,6 @@ func (w *world) azureKeys(name, document string) {
 // azureShop is the account "azure" of the sample's subscription, and a selector of all its VMs.
 func (w *world) azureShop() {
 	w.t.Helper()
-	w.azureAccount("azure", azuresim.SampleSubscription)
-	w.importOf("all", "azure", "- vpcMatch: {}")
+	w.account()
+	w.importAll()
 }

@@ -141,7 +141,7 @@ func (w *world) flow(from, to string) sim.Flow {
 }
 
 // id is the cloud's name of a VM or network, or the address that is given.
-func (w *world) id(name string) string { return cmp.Or(w.names[name], w.networks[name], name) }
+func (w *world) id(name string) string { return cmp.Or(w.names[name], w.nets[name], name) }
 
 // object is what the objects of a VM or network are called.
 func (w *world) object(name string) string { return w.cloud.object(w.id(name)) }

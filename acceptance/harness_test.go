@@ -46,8 +46,7 @@ type world struct {
 	mapper  meta.RESTMapper
 	ns      string            // that which objects are in when they do not say
 	names   map[string]string // what matrices call VMs, with their IDs
-
-	networks map[string]string // what tests call networks, with their IDs
+	nets    map[string]string // what tests call networks, with their IDs
 
 	cloud cloud       // sim or azure
 	sim   *sim.Cloud  // nil in worlds of Azure
@@ -113,7 +112,7 @@ func newSerialWorld(t testing.TB, e sim.Estate, o ...sim.Options) *world {
 // worldOn makes a world in a namespace of any API server, which has the CRDs.
 func worldOn(t testing.TB, config *rest.Config, ns, cluster string, e sim.Estate, o ...sim.Options) *world {
 	t.Helper()
-	w := &world{t: t, cluster: cluster, names: namesOf(e), networks: networksOf(e)}
+	w := &world{t: t, cluster: cluster, names: namesOf(e), nets: networksOf(e)}
 	w.connect(config, ns)
 	w.serveCloud(e, o...)
 	return w
