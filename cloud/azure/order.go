@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -134,23 +135,27 @@ func (a *applier) run(ctx context.Context) {
 // giveUp says what has not been done, and why.
 func (a *applier) giveUp(rewrites []plan.Change[Object]) {
 	for _, c := range rewrites {
-		a.done(c.Key, fmt.Errorf("waits for %s", a.waitedFor(c.Key)))
+		a.done(c.Key, a.waiting(c.Key))
 	}
 	for _, m := range a.movers {
 		if !m.fails && !m.isDone() {
-			a.done(m.key, fmt.Errorf("waits for %s", strings.TrimSuffix(m.to+" and "+a.waitedFor(m.to), " and nobody")))
+			a.done(m.key, a.waiting(m.to))
 		}
 	}
 }
 
-// waitedFor returns one who has not left an NSG, or has not what its new rules name.
-func (a *applier) waitedFor(key string) string {
+// waiting returns why what has to do with an NSG has not been done: somebody has not
+// left it, or has not what its new rules name.
+func (a *applier) waiting(key string) error {
 	for _, m := range a.movers {
 		if m.from == key && !m.moved || !m.joins && slices.ContainsFunc(m.before, func(p passage) bool { return p.to == key }) {
-			return m.key
+			if err := a.failure(m.key); err != nil { // which may be that Azure is still at it
+				return fmt.Errorf("waits for %s: %w", m.key, err)
+			}
+			return fmt.Errorf("waits for %s", m.key)
 		}
 	}
-	return "nobody"
+	return fmt.Errorf("waits for %s", cmp.Or(key, "others"))
 }
 
 // passages returns those that wait for interfaces to have their new ASGs, and those

@@ -227,6 +227,9 @@ func treat(g *NSG, d policy.Direction, a netip.Addr, groups []string) []string {
 // untangle gives memberships another ASG where an interface cannot change the one that
 // they have at any moment that would be right, and says whether there were any.
 func (l *lowering) untangle() bool {
+	if len(l.members) == 0 {
+		return false
+	}
 	objects := l.objects()
 	want := map[string]*NSG{}
 	for key, o := range objects {
