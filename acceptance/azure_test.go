@@ -43,6 +43,7 @@ type vnet struct {
 	vms          []azureVM
 	private      bool     // without public addresses
 	ipv6         string   // a prefix of 64 bits; empty is none
+	pods         string   // a prefix that routes lead to with addresses unchanged; empty is none
 	peers        []string // the names of VNets of its subscription that it is peered with
 	number       int      // of its addresses; 0 is its place in the estate
 }
@@ -109,6 +110,9 @@ func (n vnet) addTo(s *azuresim.Subscription, number int) {
 		}
 		s.Resources = append(s.Resources, azuresim.Document{"id": id, "type": kind, "location": location, "tags": map[string]any(t), "properties": plainJSON(properties)})
 		return id
+	}
+	if n.pods != "" {
+		s.Uplinks = append(s.Uplinks, azuresim.Uplink{VirtualNetwork: n.self(), OnPremises: []netip.Prefix{netip.MustParsePrefix(n.pods)}})
 	}
 	s.Groups = append(s.Groups, &azuresim.ResourceGroup{Name: cmp.Or(n.group, "rg-"+n.name), Location: location})
 	prefix := fmt.Sprintf("10.%d.0.0/16", number)

@@ -349,7 +349,7 @@ func (w *world) failed(name, text string) {
 
 // accountSays is nil when a condition of the account is that, and its message has the texts.
 func (w *world) accountSays(condition, status, reason string, texts ...string) error {
-	a, err := read[cloudv1alpha1.CloudProviderAccount](w, accounts, "aws")
+	a, err := read[cloudv1alpha1.CloudProviderAccount](w, accounts, w.cloud.provider())
 	if err != nil {
 		return err
 	}

@@ -2,19 +2,31 @@ package acceptance_test
 
 import (
 	"fmt"
-	"maps"
 	"testing"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
-	sim "isobar.dev/sim/aws"
+	azuresim "isobar.dev/sim/azure"
 )
+
+func TestP12_NothingIsToldTooSoon(t *testing.T) {
+	nothingIsToldTooSoon(t, twoRegions, [4]trouble{refusedByAWS("RevokeSecurityGroupIngress"), refusedByAWS("RevokeSecurityGroupIngress"), refusedByAWS("ModifyNetworkInterfaceAttribute"), refusedByAWS("AuthorizeSecurityGroupIngress")})
+}
+
+func TestP12_AzureNothingIsToldTooSoon(t *testing.T) {
+	const groups, interfaces = "NetworkSecurityGroups_CreateOrUpdate", "NetworkInterfaces_CreateOrUpdate"
+	nothingIsToldTooSoon(t, twoSubscriptions, [4]trouble{
+		refusedByAzure(azuresim.FaultOperation, groups, "InternalServerError", 0), // taken, and not in force
+		refusedByAzure(azuresim.FaultError, groups, "ScopeLocked", 409),
+		refusedByAzure(azuresim.FaultOperation, interfaces, "InternalServerError", 0),
+		refusedByAzure(azuresim.FaultError, groups, "AuthorizationFailed", 403),
+	})
+}
 
 // A change of which one call fails once, three times, or until somebody mends it: the policy
 // is not realized, its VM does not say SUCCESS and the account does not say that it is enforced
 // before the cloud does what is written; meanwhile what the VM had of other policies stays
 // told as it is.
-func TestP12_NothingIsToldTooSoon(t *testing.T) {
-	const denied = "UnauthorizedOperation"
+func nothingIsToldTooSoon(t *testing.T, imported twoParts, troubles [4]trouble) {
 	drop := "{action: Drop, from: [" + byRole("web") + "], ports: [{protocol: TCP, port: 5432}]}"
 	const before = `
 		FROM \ TO  db:5432  db:22  app:443
@@ -22,7 +34,8 @@ func TestP12_NothingIsToldTooSoon(t *testing.T) {
 		app        X        .      .
 	`
 	for _, tt := range []struct {
-		name, action string
+		name         string
+		trouble      trouble
 		change       func(*world)
 		policy       string            // whose phase is asked; empty when it goes
 		failing      map[string]string // of VMs while it fails
@@ -30,9 +43,9 @@ func TestP12_NothingIsToldTooSoon(t *testing.T) {
 		done         map[string]string // of VMs in the end
 	}{
 		{
-			name: "an Allow becomes a Drop", action: "RevokeSecurityGroupIngress", policy: "db",
+			name: "an Allow becomes a Drop", trouble: troubles[0], policy: "db",
 			change:  func(w *world) { w.policy("db", onRole("db", "ingress", drop)) },
-			failing: map[string]string{"i-db": "FAILED db keep=SUCCESS"}, done: map[string]string{"i-db": "SUCCESS db keep"},
+			failing: map[string]string{"db": "FAILED db keep=SUCCESS"}, done: map[string]string{"db": "SUCCESS db keep"},
 			still: before, after: `
 				FROM \ TO  db:5432  db:22  app:443
 				web        X        X      .
@@ -40,9 +53,9 @@ func TestP12_NothingIsToldTooSoon(t *testing.T) {
 			`,
 		},
 		{
-			name: "a policy goes", action: "RevokeSecurityGroupIngress",
+			name: "a policy goes", trouble: troubles[1],
 			change:  func(w *world) { w.removeNamed(policies, "db") },
-			failing: map[string]string{"i-db": "FAILED db keep=SUCCESS"}, done: map[string]string{"i-db": "SUCCESS keep"},
+			failing: map[string]string{"db": "FAILED db keep=SUCCESS"}, done: map[string]string{"db": "SUCCESS keep"},
 			still: before, after: `
 				FROM \ TO  db:5432  db:22  app:443
 				web        X        X      .
@@ -50,9 +63,9 @@ func TestP12_NothingIsToldTooSoon(t *testing.T) {
 			`,
 		},
 		{
-			name: "a VM comes under it", action: "ModifyNetworkInterfaceAttribute", policy: "keep",
-			change:  func(w *world) { w.retag(map[string]string{"i-app": "db"}) },
-			failing: map[string]string{"i-app": "FAILED db keep", "i-db": "SUCCESS db keep"}, done: map[string]string{"i-app": "SUCCESS db keep", "i-db": "SUCCESS db keep"},
+			name: "a VM comes under it", trouble: troubles[2], policy: "keep",
+			change:  func(w *world) { w.edit("app", func(l *labels) { l.tags["Role"] = "db" }) },
+			failing: map[string]string{"app": "FAILED db keep", "db": "SUCCESS db keep"}, done: map[string]string{"app": "SUCCESS db keep", "db": "SUCCESS db keep"},
 			still: `
 				FROM \ TO  db:5432  app:443
 				web        .        .
@@ -62,15 +75,15 @@ func TestP12_NothingIsToldTooSoon(t *testing.T) {
 			`,
 		},
 		{
-			name: "one with appliedTo in its rules, on two roles", action: "AuthorizeSecurityGroupIngress", policy: "both",
+			name: "one with appliedTo in its rules, on two roles", trouble: troubles[3], policy: "both",
 			change: func(w *world) {
 				on := func(role string, port int) string {
 					return fmt.Sprintf("{action: Allow, appliedTo: [%s], from: [%s], ports: [{protocol: TCP, port: %d}]}", byRole(role), byRole("web"), port)
 				}
 				w.policy("both", "ingress: ["+on("db", 8080)+", "+on("app", 8081)+"]")
 			},
-			failing: map[string]string{"i-db": "FAILED both db=SUCCESS keep=SUCCESS", "i-app": "FAILED both"},
-			done:    map[string]string{"i-db": "SUCCESS both db keep", "i-app": "SUCCESS both"},
+			failing: map[string]string{"db": "FAILED both db=SUCCESS keep=SUCCESS", "app": "FAILED both"},
+			done:    map[string]string{"db": "SUCCESS both db keep", "app": "SUCCESS both"},
 			still:   before, after: `
 				FROM \ TO  db:5432  db:22  app:443  db:8080  app:8081
 				web        .        X      X        .        .
@@ -80,38 +93,39 @@ func TestP12_NothingIsToldTooSoon(t *testing.T) {
 	} {
 		for _, count := range []int{1, 3, 0} {
 			t.Run(fmt.Sprint(tt.name, ", ", count), func(t *testing.T) {
-				w := newWorld(t, estate(
-					wide(network{id: "vpc-1", vms: []vm{{name: "web", role: "web"}, {name: "app", role: "app"}, {name: "db", role: "db"}}}),
-					wide(network{id: "vpc-2", region: region2, vms: []vm{{name: "other", role: "other"}}}),
-				))
-				w.start()
-				w.account()
-				w.importAll()
+				w := imported(t, features(), elsewhere())
 				w.policy("db", onRole("db", "ingress", allow("ingress", byRole("web"), 5432)))
 				w.policy("keep", onRole("db", "ingress", allow("ingress", byRole("app"), 22)))
 				w.policy("other", onRole("other", "ingress", allow("ingress", "", 443)))
 				w.settle()
 				w.realized("db", "keep", "other")
 				w.eventually("the account says so", func() error { return w.accountSays("Enforced", "True", "Enforced") })
+				region, _ := w.cloud.regions()
 				on := func(vms map[string]string) error {
-					all := maps.Clone(vms)
-					all["i-other"] = "SUCCESS other"
+					all := map[string]string{w.object("other"): "SUCCESS other"}
+					for name, want := range vms {
+						all[w.object(name)] = want
+					}
 					return w.vmPolicies(all)
 				}
 
-				w.fault(sim.Fault{Kind: sim.FaultError, Region: region1, Action: tt.action, Code: denied, Count: count})
+				if err := tt.trouble.begin(w, count); err != nil {
+					t.Fatal(err)
+				}
 				tt.change(w)
 				if count != 1 { // which may be over before anybody has asked
-					w.eventually("the account tells of it", func() error { return w.accountSays("Enforced", "False", "Failing", "us-east-1/vpc-1: ", denied) })
+					w.eventually("the account tells of it", func() error {
+						return w.accountSays("Enforced", "False", "Failing", region+"/", "vpc-1", tt.trouble.code)
+					})
 				}
 				if count == 0 {
 					w.eventually("its VMs tell of it, and of nothing else", func() error { return on(tt.failing) })
 					if tt.policy != "" {
-						w.failed(tt.policy, denied)
+						w.failed(tt.policy, tt.trouble.code)
 					}
 					w.mustReach(tt.still)
 					w.realized("other")
-					w.sim.ClearFaults()
+					w.cloud.ClearFaults()
 				}
 				if tt.policy == "both" || tt.policy == "db" { // of which there is a new generation
 					w.eventually("it is realized", func() error {

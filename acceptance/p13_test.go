@@ -51,16 +51,10 @@ func nicOf(r *sim.Region, id string) *sim.Interface {
 	return nil
 }
 
-// Whatever others do to what is ours is made good at the next read of the VPC; what is
-// theirs stays.
 func TestP13_Drift(t *testing.T) {
 	anybody := netip.MustParsePrefix("0.0.0.0/0")
-	const right = `
-		FROM \ TO      db:5432  db:22
-		web            .        X
-		198.51.100.77  X        X
-	`
-	for _, tt := range []struct {
+	var all []drift
+	for _, x := range []struct {
 		name   string
 		change func(*testing.T, *sim.Region)
 	}{
@@ -86,13 +80,33 @@ func TestP13_Drift(t *testing.T) {
 			r.Groups = append(r.Groups, &sim.Group{ID: "sg-orphan", VPC: "vpc-1", Name: "isobar-e-0123456789abcdef-ffffff", Tags: tags})
 		}},
 	} {
+		all = append(all, drift{x.name, func(w *world) { w.byHand(region1, func(r *sim.Region) { x.change(t, r) }) }})
+	}
+	driftIsMended(t, onAWS, all...)
+}
+
+// drift is what somebody does to what is ours, with the cloud's own tools.
+type drift struct {
+	name string
+	do   func(*world)
+}
+
+// Whatever others do to what is ours is made good at the next read of the network; what is
+// theirs stays.
+func driftIsMended(t *testing.T, on provider, all ...drift) {
+	const right = `
+		FROM \ TO      db:5432  db:22
+		web            .        X
+		198.51.100.77  X        X
+	`
+	for _, tt := range all {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t, estate(wide(network{id: "vpc-1", vms: []vm{{name: "web", role: "web"}, {name: "db", role: "db"}}})))
+			w := on.world(t, wide(network{id: "vpc-1", vms: []vm{{name: "web", role: "web"}, {name: "db", role: "db"}}}))
 			before := w.attached()
 			ready(w)
 			w.mustReach(right)
 			groups := w.ours()
-			w.byHand(region1, func(r *sim.Region) { tt.change(t, r) })
+			tt.do(w)
 			w.eventuallyReach(right)
 			w.settle()
 			w.mustReach(right)

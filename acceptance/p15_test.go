@@ -2,9 +2,12 @@ package acceptance_test
 
 import "testing"
 
+func TestP15_TwoPoliciesOneRule(t *testing.T)      { twoPoliciesOneRule(t, onAWS) }
+func TestP15_AzureTwoPoliciesOneRule(t *testing.T) { twoPoliciesOneRule(t, onAzure) }
+
 // A rule that two policies want is there until both are gone, without a moment in between.
-func TestP15_TwoPoliciesOneRule(t *testing.T) {
-	w := newWorld(t, estate(wide(network{id: "vpc-1", vms: []vm{{name: "web", role: "web"}, {name: "app", role: "app"}, {name: "db", role: "db"}}})))
+func twoPoliciesOneRule(t *testing.T, on provider) {
+	w := on.world(t, features())
 	w.start()
 	w.account()
 	w.importAll()

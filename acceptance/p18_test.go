@@ -2,10 +2,13 @@ package acceptance_test
 
 import "testing"
 
+func TestP18_AllowBecomesReject(t *testing.T)      { allowBecomesReject(t, onAWS) }
+func TestP18_AzureAllowBecomesReject(t *testing.T) { allowBecomesReject(t, onAzure) }
+
 // An Allow that becomes a Reject closes at once, though it is told that nothing is rejected
 // there; one that becomes a Drop is realized, and one that is an Allow again, too.
-func TestP18_AllowBecomesReject(t *testing.T) {
-	w := newWorld(t, features())
+func allowBecomesReject(t *testing.T, on provider) {
+	w := on.world(t, features())
 	w.start()
 	w.account()
 	w.importAll()
@@ -28,7 +31,7 @@ func TestP18_AllowBecomesReject(t *testing.T) {
 	w.mustReach(open)
 	w.policy("db", rule("Reject"))
 	w.failed("db", "RejectIsDrop")
-	w.eventually("policies of VMs", func() error { return w.vmPolicies(map[string]string{"i-db": "FAILED db"}) })
+	w.eventually("policies of VMs", func() error { return w.vmPolicies(map[string]string{w.object("db"): "FAILED db"}) })
 	w.settle()
 	w.mustReach(closed)
 	w.policy("db", rule("Drop"))

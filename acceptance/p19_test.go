@@ -6,12 +6,15 @@ import (
 	"testing"
 )
 
+func TestP19_ManyPoliciesAtStart(t *testing.T)      { manyPoliciesAtStart(t, onAWS) }
+func TestP19_AzureManyPoliciesAtStart(t *testing.T) { manyPoliciesAtStart(t, onAzure) }
+
 // Many policies on one group that are there before the controller are realized by a handful
 // of calls: what all of them say together is one group with as many rules as it takes.
-func TestP19_ManyPoliciesAtStart(t *testing.T) {
+func manyPoliciesAtStart(t *testing.T, on provider) {
 	for _, n := range []int{60, 500} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			w := newWorld(t, features())
+			w := on.world(t, features())
 			w.account()
 			w.importAll()
 			var text []string
@@ -27,14 +30,14 @@ func TestP19_ManyPoliciesAtStart(t *testing.T) {
 			app            X        X        .        .        .        X
 			198.51.100.77  X        X        X        X        X        X
 			`)
-			writes := w.sim.Calls().Writes
+			writes := w.written()
 			if len(writes) > 15 {
-				t.Errorf("%d writes for one VM, want a handful; the last: %+v", len(writes), writes[len(writes)-1])
+				t.Errorf("%d writes for one VM, want a handful; the last: %s", len(writes), writes[len(writes)-1])
 			}
 			reads := 0
-			for action, calls := range w.calls() {
-				if strings.HasPrefix(action, "Describe") {
-					reads += calls
+			for call, n := range w.calls() {
+				if isRead(call) {
+					reads += n
 				}
 			}
 			t.Logf("%d policies: %d writes, %d reads", n, len(writes), reads)
@@ -46,7 +49,7 @@ func TestP19_ManyPoliciesAtStart(t *testing.T) {
 				}
 				return nil
 			})
-			w.sim.ResetCalls()
+			w.cloud.ResetCalls()
 			w.policy("p000", onRole("db", "ingress", allow("ingress", byRole("web"), 9999)))
 			w.settle()
 			w.mustReach(`
@@ -54,8 +57,8 @@ func TestP19_ManyPoliciesAtStart(t *testing.T) {
 			web        X        .        .
 			`)
 			// Where one group does not hold all rules, another may have to be made.
-			if writes := w.sim.Calls().Writes; len(writes) > 6 {
-				t.Errorf("%d writes for one rule; the last: %+v", len(writes), writes[len(writes)-1])
+			if writes := w.written(); len(writes) > 6 {
+				t.Errorf("%d writes for one rule; the last: %s", len(writes), writes[len(writes)-1])
 			}
 		})
 	}

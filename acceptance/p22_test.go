@@ -107,7 +107,7 @@ func tiers() sim.Estate {
 // The same while a rule of a full group changes, where the old and the new rules have no
 // place together.
 func TestP22_NoFlowBlinksWhenFull(t *testing.T) {
-	w := newWorld(t, features())
+	w := newWorld(t, estate(features()))
 	w.start()
 	w.account()
 	w.importAll()

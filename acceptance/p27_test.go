@@ -11,7 +11,7 @@ import (
 // A cloud that throttles, forgets what it was just told, and answers from the past is
 // programmed all the same, and settles.
 func TestP27_ThrottledAndStale(t *testing.T) {
-	w := newWorld(t, features(), sim.Options{GroupHiddenCalls: 2, InstanceLag: time.Second})
+	w := newWorld(t, estate(features()), sim.Options{GroupHiddenCalls: 2, InstanceLag: time.Second})
 	before := w.attached()
 	w.start()
 	w.account()

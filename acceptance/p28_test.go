@@ -9,17 +9,20 @@ import (
 	"isobar.dev/policy"
 )
 
+func TestP28_PodsToVMs(t *testing.T)      { podsToVMs(t, onAWS) }
+func TestP28_AzurePodsToVMs(t *testing.T) { podsToVMs(t, onAzure) }
+
 // What an agent on a Node needs to let Pods out to VMs is there: each VM's ExternalEntity with
 // all its addresses, in the namespace of its selector. A policy of Pods alone writes nothing
 // to the cloud.
-func TestP28_PodsToVMs(t *testing.T) {
-	w := newWorld(t, features())
+func podsToVMs(t *testing.T, on provider) {
+	w := on.world(t, features())
 	other := w.namespace()
 	w.start()
 	w.account()
 	w.importAll()
 	w.settle()
-	w.sim.ResetCalls()
+	w.cloud.ResetCalls()
 	w.pod(w.ns, "here", "10.66.0.1", map[string]string{"app": "report"})
 	w.pod(other, "there", "10.66.0.2", map[string]string{"app": "report"})
 	out := "appliedTo: [{podSelector: {matchLabels: {app: report}}}]\negress: [" + allow("egress", byRole("db"), 5432) + ", {action: Drop}]"
@@ -29,7 +32,7 @@ func TestP28_PodsToVMs(t *testing.T) {
 	w.apply(elsewhere)
 	w.settle()
 	w.mustNotWrite()
-	ee, err := read[antreav1alpha2.ExternalEntity](w, entities, "virtualmachine-i-db")
+	ee, err := read[antreav1alpha2.ExternalEntity](w, entities, "virtualmachine-"+w.object("db"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func onAzure(t *testing.T, config *rest.Config, ns, cluster string, networks ...
 func vnets(networks []network) []vnet {
 	out := make([]vnet, len(networks))
 	for i, n := range networks {
-		out[i] = vnet{name: n.id, private: n.private, number: n.number, ipv6: n.ipv6}
+		out[i] = vnet{name: n.id, private: n.private, number: n.number, ipv6: n.ipv6, pods: n.pods}
 		if n.region == region2 {
 			out[i].location = location2
 		}
