@@ -23,6 +23,7 @@ var fixed = map[string]string{
 	"enable-leader-election": "always: an update runs two",
 	"enable-debug-log":       "logLevel is the same, and counts without a restart",
 	"kubeconfig":             "the Pod's service account",
+	"antrea-kubeconfig":      "a file, which the chart does not mount",
 	"help":                   "cobra's",
 }
 
@@ -64,7 +65,7 @@ logFormat: text
 		t.Errorf("the configuration (-want +got):\n%s", diff)
 	}
 	for i, v := 0, reflect.ValueOf(want); i < v.NumField(); i++ {
-		if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "AntreaKubeconfig" { // that is refused
+		if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "AntreaKubeconfig" { // a file, which the chart does not mount
 			t.Errorf("the test sets no %s", name)
 		}
 	}

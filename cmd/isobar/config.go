@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,7 +16,9 @@ type config struct {
 	CloudResourcePrefix          string `json:"cloudResourcePrefix"`
 	CloudSyncInterval            int    `json:"cloudSyncInterval"` // seconds
 	CloudSecurityGroupVisibility bool   `json:"cloudSecurityGroupVisibility"`
-	AntreaKubeconfig             string `json:"antreaKubeconfig"`
+	// AntreaKubeconfig is a file that says how to reach the controller whose computed
+	// policies are enforced; empty means that Isobar computes them.
+	AntreaKubeconfig string `json:"antreaKubeconfig"`
 
 	// LeavePolicyStatus: an antrea-controller writes the statuses of its policies.
 	LeavePolicyStatus bool `json:"leavePolicyStatus"`
@@ -93,8 +94,6 @@ func parseConfig(text []byte) (config, error) {
 		return config{}, fmt.Errorf("cloudResourcePrefix %q: want letters and digits, with single hyphens between them, at most 50", c.CloudResourcePrefix)
 	case c.CloudSyncInterval < minSyncInterval || c.CloudSyncInterval > maxSyncInterval:
 		return config{}, fmt.Errorf("cloudSyncInterval %d: want %d to %d seconds", c.CloudSyncInterval, minSyncInterval, maxSyncInterval)
-	case c.AntreaKubeconfig != "":
-		return config{}, errors.New("antreaKubeconfig: policies are read from the cluster that Isobar runs in, and from no other; leave it empty")
 	case c.LogFormat != "json" && c.LogFormat != "text":
 		return config{}, fmt.Errorf("logFormat %q: want json or text", c.LogFormat)
 	}

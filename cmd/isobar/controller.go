@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/cloud/aws"
 	"isobar.dev/cloud/azure"
 	"isobar.dev/cmd/isobar/clouds"
@@ -33,11 +35,12 @@ import (
 	"isobar.dev/control/metrics"
 	"isobar.dev/control/replica"
 	"isobar.dev/control/webhook"
+	"isobar.dev/source/antrea"
 	"isobar.dev/source/kube"
 )
 
 type controllerFlags struct {
-	config, kubeconfig, certDir           string
+	config, kubeconfig, antrea, certDir   string
 	metrics, health, webhookAddr, apiAddr string
 	elect, debug                          bool
 }
@@ -59,6 +62,7 @@ SIGHUP reads the log level in the configuration file anew, as does a change of t
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "configuration file, YAML")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG, else the service account)")
+	flags.StringVar(&f.antrea, "antrea-kubeconfig", "", "kubeconfig file of an antrea-controller, or of another Isobar, whose computed policies are enforced in place of our own (default: antreaKubeconfig of the configuration)")
 	flags.StringVar(&f.certDir, "cert-dir", "", "folder with tls.crt, tls.key and ca.crt of both servers (default: Isobar makes its own)")
 	flags.StringVar(&f.metrics, "metrics-addr", ":8080", "address of /metrics; 0 for none")
 	flags.StringVar(&f.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
@@ -195,7 +199,11 @@ func (r *replicaRun) start(ctx context.Context) error {
 		office = &leader.Office{}
 	}
 	told := metrics.New()
-	made, err := replica.New(ctx, r.rest, r.options(client, office, told, me.Status.UserInfo.Username))
+	o := r.options(client, office, told, me.Status.UserInfo.Username)
+	if o.Controller.Computed, err = computedBy(cmp.Or(r.flags.antrea, r.config.AntreaKubeconfig)); err != nil {
+		return err
+	}
+	made, err := replica.New(ctx, r.rest, o)
 	if err != nil {
 		return err
 	}
@@ -221,6 +229,21 @@ func (r *replicaRun) start(ctx context.Context) error {
 	}
 	r.log.Info("running", slog.String("namespace", r.ns), slog.String("user", me.Status.UserInfo.Username))
 	return nil
+}
+
+// computedBy returns what the controller of a kubeconfig file computes for the VMs of
+// clouds, or nil where no file is named. The file's server is the controller's own
+// address, or an API server in front of it.
+func computedBy(file string) (*antrea.Source, error) {
+	if file == "" {
+		return nil, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, fmt.Errorf("find the controller of computed policies: %w", err)
+	}
+	config.UserAgent = "isobar-controller"
+	return antrea.New(antrea.Fixed(config), cloudv1alpha1.ExternalNodeController, antrea.Options{})
 }
 
 // identity is a name that no other process has, and that tells which Pod it is.

@@ -22,6 +22,7 @@ import (
 	"isobar.dev/control/feed"
 	"isobar.dev/control/leader"
 	"isobar.dev/policy"
+	"isobar.dev/source/antrea"
 	"isobar.dev/source/kube"
 )
 
@@ -63,6 +64,10 @@ type Options struct {
 	// LeavePolicyStatus: another controller writes the statuses of Antrea policies.
 	// What is to be said of them is in Events and in VirtualMachinePolicies alone.
 	LeavePolicyStatus bool
+	// Computed, when it is set, says what the VMs of all clouds have to enforce, by the
+	// policies of the controller that it follows: those of our API server are not
+	// compiled, and LeavePolicyStatus is set. Run runs it.
+	Computed *antrea.Source
 	// ShowSecurityGroups: the security groups of networks with imported VMs are
 	// listed for the runtime API.
 	ShowSecurityGroups bool
@@ -78,6 +83,7 @@ func (o Options) withDefaults() Options {
 	o.PollTimeout = cmp.Or(o.PollTimeout, 2*time.Minute)
 	o.SyncTimeout = cmp.Or(o.SyncTimeout, 15*time.Minute)
 	o.Parallel = cmp.Or(o.Parallel, 16)
+	o.LeavePolicyStatus = o.LeavePolicyStatus || o.Computed != nil
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
@@ -109,6 +115,7 @@ type Controller struct {
 
 	syncer  *syncer
 	world   world
+	feed    *feed.Feed
 	runtime *Runtime
 	preview previewer
 	pace    pace // of warnings
@@ -147,7 +154,13 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	if c.source, err = kube.New(config, kube.Options{Networks: c.o.Networks}); err != nil {
 		return nil, err
 	}
-	c.world.init(newEngine(), func(i *imported) map[string]string {
+	own := newEngine()
+	var by compiler = own
+	if c.o.Computed != nil {
+		by = &computed{engine: own, source: c.o.Computed, log: c.o.Log}
+	}
+	c.feed = own.feed
+	c.world.init(by, func(i *imported) map[string]string {
 		e, _ := c.nodeMirror.get(i.key())
 		return e.userTags()
 	})
@@ -173,6 +186,11 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.startEvents(ctx)()
 	c.loops.Go(func() { _ = c.source.Run(ctx) }) // it has no error to give
+	if c.o.Computed != nil {
+		c.loops.Go(func() { _ = c.o.Computed.Run(ctx) }) // nor has this
+		c.loops.Go(func() { c.tellComputed(ctx) })
+		c.loops.Go(func() { c.reportComputed(ctx) })
+	}
 	c.loops.Go(func() { c.accountMirror.run(ctx) })
 	c.loops.Go(func() { c.selectorMirror.run(ctx) })
 	c.loops.Go(func() { c.entityMirror.run(ctx) })
@@ -219,7 +237,7 @@ func (c *Controller) report(ctx context.Context, queue, key string, err error) {
 
 // Feed has what those who enforce policies themselves, on Nodes and VMs, have to know of the world. It is
 // empty until World is known.
-func (c *Controller) Feed() *feed.Feed { return c.world.engine.feed }
+func (c *Controller) Feed() *feed.Feed { return c.feed }
 
 // World returns the world as the Targets' Rulesets were last made of it.
 func (c *Controller) World() policy.Snapshot {

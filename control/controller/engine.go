@@ -6,7 +6,14 @@ import (
 	"isobar.dev/policy"
 )
 
-// engine is the compiler as the world needs it, which those see too who watch its feed.
+// compiler makes Rulesets, as the world needs it.
+type compiler interface {
+	// update takes a Snapshot, and returns the targets whose Rulesets changed.
+	update(policy.Snapshot) []string
+	ruleset(target string) policy.Ruleset
+}
+
+// engine is our own compiler, which those see too who watch its feed.
 type engine struct {
 	*compile.Engine
 	feed *feed.Feed

@@ -49,7 +49,7 @@ func (c *Controller) runPolicies(ctx context.Context) {
 	for {
 		c.tellSource(ctx, told)
 		now := c.source.Notices()
-		if unreadPolicy(now, c.source.Snapshot().Policies) != c.isUnread() {
+		if c.o.Computed == nil && unreadPolicy(now, c.source.Snapshot().Policies) != c.isUnread() {
 			c.pokeWorld()
 		}
 		policy.Diff(before, now, func(_ string, old, now **kube.Notice) {

@@ -68,6 +68,9 @@ type TargetPreview struct {
 // a sync does, up to the last call. A sync that is under way is waited for until ctx
 // ends. The error is that nothing can be said at all.
 func (c *Controller) Preview(ctx context.Context, writes []kube.Write, o PreviewOptions) (Preview, error) {
+	if c.o.Computed != nil {
+		return Preview{}, ErrComputedElsewhere
+	}
 	m := c.world.current.Load()
 	if m == nil {
 		return Preview{}, ErrNotRead

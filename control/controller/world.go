@@ -14,12 +14,13 @@ import (
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/api/convert"
 	"isobar.dev/policy"
+	"isobar.dev/source/antrea"
 )
 
 // world is the Source's Snapshot with what the inventory knows of its VMs laid
 // over it. Only runWorld touches it, but for what is atomic.
 type world struct {
-	engine  engine
+	engine  compiler
 	poke    chan struct{} // holds one: the inventory has changed
 	source  policy.Snapshot
 	imports policy.Table[*imported]
@@ -35,7 +36,8 @@ type world struct {
 	nodes   map[string]struct{} // imports whose ExternalNodes have changed since they were looked at
 	silent  silent
 
-	current atomic.Pointer[moment] // now, once the Rulesets that it gives are given out
+	current atomic.Pointer[moment]       // now, once the Rulesets that it gives are given out
+	told    atomic.Pointer[antrea.State] // of which they are made, where another controller computes them
 	pulse   pulse
 }
 
@@ -46,7 +48,7 @@ type moment struct {
 	imports policy.Table[*imported]
 }
 
-func (w *world) init(e engine, tags func(*imported) map[string]string) {
+func (w *world) init(e compiler, tags func(*imported) map[string]string) {
 	w.engine, w.tags = e, tags
 	w.poke = make(chan struct{}, 1)
 	w.derived, w.agents, w.nodes = map[string]bool{}, agents{}, map[string]struct{}{}
@@ -67,6 +69,14 @@ func (c *Controller) runWorld(ctx context.Context) {
 		return
 	}
 	c.o.Log.Info("source synced")
+	var computed <-chan struct{}
+	if c.o.Computed != nil {
+		if !c.wait(ctx, c.o.Computed.Synced()) {
+			return
+		}
+		c.o.Log.Info("policies read from the controller that computes them")
+		computed = c.o.Computed.Changed()
+	}
 	for {
 		c.world.pulse.begin()
 		c.updateWorld()
@@ -75,6 +85,7 @@ func (c *Controller) runWorld(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-c.source.Changed():
+		case <-computed:
 		case <-c.world.poke:
 		}
 	}
@@ -90,7 +101,10 @@ func (c *Controller) updateWorld() {
 	c.mu.Unlock()
 	// After the imports: an ExternalEntity is made because of its import.
 	source := c.source.Snapshot()
-	unread := unreadPolicy(c.source.Notices(), source.Policies)
+	unread := ""
+	if c.o.Computed == nil {
+		unread = unreadPolicy(c.source.Notices(), source.Policies)
+	}
 	c.noteUnread(unread)
 
 	before := w.now
@@ -136,6 +150,9 @@ func (c *Controller) updateWorld() {
 		t.poke()
 	}
 	w.current.Store(&moment{next, source.Workloads, imports})
+	if by, ok := w.engine.(*computed); ok {
+		w.told.Store(by.state)
+	}
 	policy.Diff(before.Policies, next.Policies, func(id string, _, _ **policy.Policy) { c.policyQueue.add(id) })
 	c.partsChanged(before, next)
 	c.runtime.poke()
@@ -163,6 +180,13 @@ func (w *world) given(name string, s policy.Snapshot) *given {
 	rs := w.engine.ruleset(name)
 	var quiet map[string][]string
 	generations := generations(rs, s)
+	if by, ok := w.engine.(*computed); ok {
+		all := by.generations()
+		for id := range generations {
+			generations[id] = all[id]
+		}
+		return newGiven(rs, generations, nil)
+	}
 	for _, e := range rs.Workloads {
 		for _, id := range w.silent.of[e.Workload.ID] {
 			if quiet == nil {
