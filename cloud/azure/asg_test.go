@@ -87,18 +87,35 @@ func TestJoinsAsItMoves(t *testing.T) {
 	e.sync(t, e.eager(t, azure.Quotas{}), cloudtest.With(shop.Shop(),
 		&policy.Policy{Name: "web", AppliedTo: cloudtest.App("web"), Ingress: []policy.Rule{cloudtest.Allow(policy.Peers{All: true}, cloudtest.TCP(80))}},
 		&policy.Policy{Name: "db", AppliedTo: cloudtest.App("db"), Ingress: []policy.Rule{cloudtest.Allow(policy.Peers{Set: cloudtest.App("web")}, cloudtest.TCP(5432))}},
+		&policy.Policy{Name: "batch", AppliedTo: cloudtest.App("batch"), Ingress: []policy.Rule{cloudtest.Allow(policy.Peers{Set: cloudtest.App("db")}, cloudtest.TCP(22))}},
 	))
 	written := map[string]int{}
 	for _, op := range e.operations(0) {
 		written[op]++
 	}
-	for nic := range 5 {
+	for nic := range 6 {
 		if n := written[fmt.Sprintf("NetworkInterfaces_CreateOrUpdate nic-%d", nic)]; n != 1 {
 			t.Errorf("nic-%d is written %d times, want once", nic, n)
 		}
 	}
-	if _, members := e.only(t); len(members) != 3 {
-		t.Errorf("members %v; want the web VMs", members)
+	if all := slices.Concat(slices.Collect(maps.Values(e.ourASGs()))...); len(all) != 5 {
+		t.Errorf("members %v; want those of web and db", all)
+	}
+}
+
+// Where an interface cannot leave an ASG, those whose rules name it hear of it.
+func TestWhomMembersConcern(t *testing.T) {
+	db := shop.States()["db"]
+	e, a := openASGs(t, moveTo(db, 6, "web"))
+	if _, err := e.AddFault(sim.Fault{Kind: sim.FaultError, Operation: "NetworkInterfaces_CreateOrUpdate", Resource: "nic-6", Status: 403, Code: "ScopeLocked"}); err != nil {
+		t.Fatal(err)
+	}
+	report, err := a.Enforcer(location, shop.ID).Sync(t.Context(), rulesetOf(t, db))
+	if err == nil || len(report.Failed) != 1 {
+		t.Fatalf("sync: %v, failed %v; want one failure", err, report.Failed)
+	}
+	if d := cmp.Diff([]string{"ee/shop/vm-3", "ee/shop/vm-4", "ee/shop/vm-6"}, report.Failed[0].Workloads.IDs); d != "" {
+		t.Errorf("whom it concerns: %s", d)
 	}
 }
 
