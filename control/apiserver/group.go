@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kube-openapi/pkg/common"
 )
@@ -19,6 +20,9 @@ type Group struct {
 	// may do beyond the request itself; closing is closed when the server ends, upon
 	// which watches end.
 	Storage func(who authorizer.Authorizer, closing <-chan struct{}) map[string]rest.Storage
+	// Elsewhere, when not nil, returns an error for a request that another replica has
+	// to answer. The connection is closed, too, so that the next try may reach that one.
+	Elsewhere func(*request.RequestInfo) error
 	// Definitions are the schemas of its kinds.
 	Definitions common.GetOpenAPIDefinitions
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -39,17 +38,17 @@ const (
 // is read, so large reports are read one at a time.
 type reports struct {
 	next   http.Handler
-	groups []string
-	large  chan struct{} // holds one while a large report is read
+	groups map[string]Group // by name
+	large  chan struct{}    // holds one while a large report is read
 
 	mu   sync.Mutex
 	open map[string]int // under way, by user
 }
 
 func limitReports(next http.Handler, groups []Group) http.Handler {
-	r := &reports{next: next, large: make(chan struct{}, 1), open: map[string]int{}}
+	r := &reports{next: next, groups: map[string]Group{}, large: make(chan struct{}, 1), open: map[string]int{}}
 	for _, g := range groups {
-		r.groups = append(r.groups, g.Version.Group)
+		r.groups[g.Version.Group] = g
 	}
 	return r
 }
@@ -57,7 +56,19 @@ func limitReports(next http.Handler, groups []Group) http.Handler {
 // ServeHTTP comes after authentication.
 func (r *reports) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	info, ok := request.RequestInfoFrom(req.Context())
-	if !ok || req.Method != http.MethodPost || !slices.Contains(r.groups, info.APIGroup) {
+	if !ok || !info.IsResourceRequest {
+		r.next.ServeHTTP(w, req)
+		return
+	}
+	g, ok := r.groups[info.APIGroup]
+	if ok && g.Elsewhere != nil {
+		if err := g.Elsewhere(info); err != nil {
+			w.Header().Set("Connection", "close") // of HTTP/2: no new request, and what is under way goes on
+			refuse(w, req, err)
+			return
+		}
+	}
+	if !ok || req.Method != http.MethodPost {
 		r.next.ServeHTTP(w, req)
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"isobar.dev/policy"
 )
 
-// recall is how long agents have, after the start, to say again what they have said to
+// recall is how long agents have, after the start or a change of leaders, to say again what they have said to
 // the process before. Until then what a status says of a policy stays.
 const recall = 2 * time.Minute
 
@@ -19,9 +19,13 @@ func (c *Controller) runReports(ctx context.Context) {
 	recalled := time.NewTimer(recall)
 	defer recalled.Stop()
 	for {
+		changed := c.o.Office.Changed()
 		select {
 		case <-ctx.Done():
 			return
+		case <-changed:
+			c.recalled.Store(false)
+			recalled.Reset(recall)
 		case <-recalled.C:
 			c.recalled.Store(true)
 			for id := range c.World().Policies.All() {

@@ -20,6 +20,7 @@ import (
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	statsv1alpha1 "isobar.dev/api/stats/v1alpha1"
+	"isobar.dev/control/leader"
 	"isobar.dev/control/plane/planetest"
 	"isobar.dev/policy"
 )
@@ -188,6 +189,46 @@ func TestStats(t *testing.T) {
 	if got, want := s.table(stats+"/antreaclusternetworkpolicystats"), head+"all|0|0|0"; got != want {
 		t.Errorf("after the policy was made anew: %s, want %s", got, want)
 	}
+}
+
+// TestFollower: reports and counts are the leader's, all else is everybody's; who comes to
+// lead hears all again.
+func TestFollower(t *testing.T) {
+	office := &leader.Office{}
+	s := newSiteOf(t, office)
+	s.know(smallWorld(s.ns))
+	admin := s.admin(protobufType)
+	status := controlplanev1beta2.NetworkPolicyNodeStatus{NodeName: "n1", Generation: 1}
+	counts := func() error {
+		return s.client(s.env.Config(), statsv1alpha1.GroupVersion, jsonType).Get().MaxRetries(0).Resource("antreaclusternetworkpolicystats").Do(t.Context()).Error()
+	}
+	report := func() error {
+		return admin.Post().MaxRetries(0).Resource("networkpolicies").Name("u2").SubResource("status").
+			Body(&controlplanev1beta2.NetworkPolicyStatus{Nodes: []controlplanev1beta2.NetworkPolicyNodeStatus{status}}).Do(t.Context()).Error()
+	}
+	if a, b := report(), counts(); !apierrors.IsServiceUnavailable(a) || !apierrors.IsServiceUnavailable(b) {
+		t.Errorf("a follower takes a report: %v; and tells counts: %v", a, b)
+	}
+	if err := admin.Post().Resource("networkpolicyevaluation").Body(&controlplanev1beta2.NetworkPolicyEvaluation{}).Do(t.Context()).Error(); !apierrors.IsBadRequest(err) {
+		t.Errorf("a follower is asked nothing: %v", err)
+	}
+	open := func() watch.Interface {
+		w, err := admin.Get().Resource("networkpolicies").VersionedParams(&metav1.ListOptions{Watch: true, FieldSelector: "nodeName=n2"}, metav1.ParameterCodec).Watch(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "n2", w, "ADDED NetworkPolicy u1", "BOOKMARK NetworkPolicy")
+		return w
+	}
+	w := open()
+	leave := office.Take(nil)
+	expect(t, "who watched a follower that leads now", w, "end")
+	w = open()
+	if a, b := report(), counts(); a != nil || b != nil {
+		t.Errorf("the leader takes a report: %v; and tells counts: %v", a, b)
+	}
+	leave(time.Second)
+	expect(t, "who watched a leader that follows now", w, "end")
 }
 
 // TestHostileClients: what one client sends or leaves does not hold up another.

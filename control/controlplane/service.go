@@ -8,10 +8,12 @@ import (
 	"strconv"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kube-openapi/pkg/common"
 
@@ -19,6 +21,7 @@ import (
 	statsv1alpha1 "isobar.dev/api/stats/v1alpha1"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/feed"
+	"isobar.dev/control/leader"
 	"isobar.dev/policy"
 )
 
@@ -41,6 +44,9 @@ type Options struct {
 	Feed Feed
 	// Reports take what agents say of policies.
 	Reports *Reports
+	// Office says whether reports are taken here: by the leader, who writes what comes of
+	// them. nil means always.
+	Office *leader.Office
 }
 
 // Service answers for the groups.
@@ -61,14 +67,24 @@ func New(o Options) *Service {
 // Groups are what an apiserver.Server is to serve of s.
 func (s *Service) Groups() []apiserver.Group {
 	return []apiserver.Group{
-		{Version: controlplanev1beta2.GroupVersion, AddToScheme: addToScheme, Storage: s.storage, Definitions: GetOpenAPIDefinitions},
-		{Version: statsv1alpha1.GroupVersion, AddToScheme: statsv1alpha1.AddToScheme, Storage: s.statsStorage, Definitions: noDefinitions},
+		{Version: controlplanev1beta2.GroupVersion, AddToScheme: addToScheme, Storage: s.storage, Elsewhere: s.elsewhere, Definitions: GetOpenAPIDefinitions},
+		{Version: statsv1alpha1.GroupVersion, AddToScheme: statsv1alpha1.AddToScheme, Storage: s.statsStorage, Elsewhere: s.elsewhere, Definitions: noDefinitions},
 	}
+}
+
+// elsewhere returns an error for what only the leader can answer: reports, and what has
+// been counted.
+func (s *Service) elsewhere(info *request.RequestInfo) error {
+	isReport := info.Verb == "create" && info.Resource != "networkpolicyevaluation"
+	if s.o.Office.IsHeld() || !isReport && info.APIGroup != statsv1alpha1.GroupVersion.Group {
+		return nil
+	}
+	return apierrors.NewServiceUnavailable("another replica leads, and takes and adds up reports: try again")
 }
 
 func (s *Service) storage(who authorizer.Authorizer, closing <-chan struct{}) map[string]rest.Storage {
 	g := gate{who}
-	s.watches.endWith(closing)
+	go s.watches.follow(s.o.Office, closing)
 	out := map[string]rest.Storage{
 		"groupmembers":             newMembers(s.o.World, true),
 		"clustergroupmembers":      newMembers(s.o.World, false),
@@ -139,19 +155,31 @@ type watches struct {
 // Node. An agent has one.
 const watchesAtOnce = 64
 
-// endWith ends all watches, and lets none begin, when closing is closed.
-func (w *watches) endWith(closing <-chan struct{}) {
-	go func() {
-		<-closing
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.closed = true
-		for _, of := range w.open {
-			for x := range of {
-				x.Stop()
-			}
+// follow ends all watches when the office is taken or left: agents then begin anew, and
+// say again what the new leader has not heard. When closing is closed none begin any more.
+func (w *watches) follow(office *leader.Office, closing <-chan struct{}) {
+	changed := office.Changed()
+	for {
+		select {
+		case <-changed:
+			changed = office.Changed() // before: what changes meanwhile is not missed
+			w.end(false)
+		case <-closing:
+			w.end(true)
+			return
 		}
-	}()
+	}
+}
+
+func (w *watches) end(forGood bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = forGood
+	for _, of := range w.open {
+		for x := range of {
+			x.Stop()
+		}
+	}
 }
 
 // errTooMany is that a user has as many watches open as it may.

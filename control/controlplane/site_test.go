@@ -29,6 +29,7 @@ import (
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controlplane"
 	"isobar.dev/control/feed"
+	"isobar.dev/control/leader"
 	"isobar.dev/control/plane/planetest"
 	"isobar.dev/policy"
 )
@@ -54,11 +55,13 @@ type site struct {
 	known bool
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T) *site { return newSiteOf(t, nil) }
+
+func newSiteOf(t *testing.T, office *leader.Office) *site {
 	t.Helper()
 	e := planetest.Start(t)
 	s := &site{t: t, env: e, ns: e.Namespace(t), feed: feed.New(compile.NewEngine()), told: controlplane.NewReports(), core: kubernetes.NewForConfigOrDie(e.Config())}
-	service := controlplane.New(controlplane.Options{Feed: s.feed, Reports: s.told, World: func() (policy.Snapshot, bool) {
+	service := controlplane.New(controlplane.Options{Feed: s.feed, Reports: s.told, Office: office, World: func() (policy.Snapshot, bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.world, s.known

@@ -132,7 +132,7 @@ func (r *Replica) make(ctx context.Context) error {
 	}
 	r.o.API.Planner = r.controller
 	if r.o.ControlPlane {
-		r.o.API.Groups = controlplane.New(controlplane.Options{World: r.controller.KnownWorld, Feed: r.controller.Feed(), Reports: r.o.Controller.Reports}).Groups()
+		r.o.API.Groups = controlplane.New(controlplane.Options{World: r.controller.KnownWorld, Feed: r.controller.Feed(), Reports: r.o.Controller.Reports, Office: r.office}).Groups()
 	}
 	r.api, err = apiserver.New(r.config, r.controller.Runtime(), r.o.API)
 	return err
