@@ -24,8 +24,9 @@ var vias = map[string]func(policy.Snapshot) answerer{
 		rulesets, x := compile.Rulesets(s), newIndex(s)
 		return func(f policy.Flow) (policy.Verdict, error) { return compile.Verdict(rulesets, x.around(f), f) }
 	},
-	"aws":   viaAWS,
-	"azure": viaAzure,
+	"agents": viaAgents,
+	"aws":    viaAWS,
+	"azure":  viaAzure,
 }
 
 // answerer answers flows of one world.
