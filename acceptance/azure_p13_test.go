@@ -13,6 +13,8 @@ import (
 const (
 	azureNSG = "Microsoft.Network/networkSecurityGroups"
 	azureNIC = "Microsoft.Network/networkInterfaces"
+
+	anotherCluster = "another-cluster.0123456789abcdef" // in the tags of what is not ours
 )
 
 // byHandInAzure changes the resources of the sample's subscription as somebody else would,
@@ -31,7 +33,7 @@ func azureEnforcing(t *testing.T, s *azuresim.Subscription) azuresim.Document {
 	t.Helper()
 	at := slices.IndexFunc(s.Resources, func(d azuresim.Document) bool {
 		tags, _ := d["tags"].(map[string]any)
-		return d["type"] == azureNSG && tags["isobar.dev-cluster"] != nil
+		return d["type"] == azureNSG && tags["isobar.dev-cluster"] != nil && tags["isobar.dev-cluster"] != anotherCluster
 	})
 	if at < 0 {
 		t.Fatal("there is no NSG of ours")
@@ -133,7 +135,7 @@ func TestP13_AzureUsersOwn(t *testing.T) {
 		d := azureEnforcing(t, s)
 		addRule(d, azureRule("monitoring", "10.9.0.0/16", "9100", "monitoring", 200))
 		tags := maps.Clone(d["tags"].(map[string]any))
-		tags["isobar.dev-cluster"] = "another-cluster.0123456789abcdef"
+		tags["isobar.dev-cluster"] = anotherCluster
 		s.Resources = append(s.Resources, emptyNSG(alike, nil), emptyNSG(other, tags))
 	})
 	w.settle()
