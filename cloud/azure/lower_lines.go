@@ -296,7 +296,7 @@ func (w *writer) write(key string, allow bool, m pattern, need, within flat.Set)
 		w.add(key, r)
 		return
 	}
-	groups, theirs := w.groups(m, need, within)
+	groups, theirs := w.groups(need, within)
 	for chunk := range slices.Chunk(groups, w.l.Quotas.ASGsPerRule) {
 		x := r
 		x.Groups = chunk
@@ -314,13 +314,12 @@ func (w *writer) write(key string, allow bool, m pattern, need, within flat.Set)
 
 // groups returns the ASGs that stand for addresses of need, and the addresses that they
 // stand for: all those whose members are within, and that save prefixes, whatever the
-// others save, so that the choice of one does not hang on another. Whatever Azure takes
-// for ICMP in IPv6, it is not written: so members that have addresses of both families
-// are no ASG there.
-func (w *writer) groups(m pattern, need, within flat.Set) (keys []string, theirs flat.Set) {
+// others save, so that the choice of one does not hang on another. Members that have
+// addresses of both families are within no rule of one, such as those of ICMP.
+func (w *writer) groups(need, within flat.Set) (keys []string, theirs flat.Set) {
 	whole := -1
 	for _, x := range w.members {
-		if !x.addrs.Within(within) || !x.addrs.Overlaps(need) || m.protocol == "Icmp" && !x.addrs.V6().IsEmpty() {
+		if !x.addrs.Within(within) || !x.addrs.Overlaps(need) {
 			continue
 		}
 		if whole < 0 {
