@@ -97,13 +97,7 @@ func (a *applier) failure(key string) error {
 // create makes an NSG, with a name that no other has.
 func (a *applier) create(ctx context.Context, c plan.Change[Object]) error {
 	id := a.newID("networkSecurityGroups", c.Want.NSG.Class)
-	doc := document{
-		"location": a.ground.location,
-		"tags": map[string]any{
-			tagCluster: a.cluster(), tagKind: kindEnforcement, tagClass: c.Want.NSG.Class, tagVNet: vnetMark(a.vnet),
-		},
-		"properties": map[string]any{},
-	}
+	doc := a.newGroup(kindEnforcement, c.Want.NSG.Class)
 	if _, err := a.setRules(doc, c.Want.NSG); err != nil {
 		return fmt.Errorf("create NSG %s: %w", id.name(), err)
 	}
@@ -133,6 +127,15 @@ func (a *applier) learned(key string, id resourceID, doc document, want *NSG) er
 		return errors.New("Azure says that it is not as we wrote it")
 	}
 	return nil
+}
+
+// newGroup returns the document of a group with nothing in it.
+func (a *applier) newGroup(kind, class string) document {
+	return document{
+		"location":   a.ground.location,
+		"tags":       map[string]any{tagCluster: a.cluster(), tagKind: kind, tagClass: class, tagVNet: vnetMark(a.vnet)},
+		"properties": map[string]any{},
+	}
 }
 
 // newID returns the ID for a new group.

@@ -103,13 +103,7 @@ func (g *ground) spoil(id string, keys []string) {
 // createASG makes an ASG, with a name that no other has.
 func (a *applier) createASG(ctx context.Context, c plan.Change[Object]) error {
 	id := a.newID("applicationSecurityGroups", c.Want.ASG.Class)
-	now, err := a.region.create(ctx, id, document{
-		"location": a.ground.location,
-		"tags": map[string]any{
-			tagCluster: a.cluster(), tagKind: kindMembership, tagClass: c.Want.ASG.Class, tagVNet: vnetMark(a.vnet),
-		},
-		"properties": map[string]any{},
-	})
+	now, err := a.region.create(ctx, id, a.newGroup(kindMembership, c.Want.ASG.Class))
 	if err != nil {
 		return fmt.Errorf("create ASG %s: %w", id.name(), err)
 	}
@@ -206,9 +200,7 @@ func (a *applier) deleteOrLeaveASG(ctx context.Context, id resourceID) error {
 			return nil
 		}
 		if err = a.region.delete(ctx, id, doc.etag()); resultOf(err) == ResultInUse {
-			for _, name := range []string{tagCluster, tagKind, tagClass, tagVNet} {
-				dropTag(doc, name)
-			}
+			dropMarks(doc)
 			_, err = a.region.replace(ctx, id, doc)
 		}
 		if !errors.Is(err, errChanged) {

@@ -74,8 +74,13 @@ func (a *applier) leave(doc document, x *nsg) (write, others bool) {
 		return false, false
 	}
 	properties["securityRules"] = theirs
+	dropMarks(doc)
+	return true, true
+}
+
+// dropMarks takes our tags from a group.
+func dropMarks(doc document) {
 	for _, name := range []string{tagCluster, tagKind, tagClass, tagVNet} {
 		dropTag(doc, name)
 	}
-	return true, true
 }
