@@ -220,6 +220,9 @@ func isAvailable(o *unstructured.Unstructured) error {
 // Uninstall takes back what Install did with t. It is no error that nothing is there.
 func Uninstall(ctx context.Context, client dynamic.Interface, t Target) error {
 	for _, gv := range t.groups() {
+		if t.isFree(ctx, client, gv) != nil {
+			continue // it is not ours
+		}
 		if err := client.Resource(apiServices).Delete(ctx, nameOf(gv), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("uninstall %s: %w", gv, err)
 		}

@@ -14,11 +14,15 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/api/convert"
+	"isobar.dev/control/apiserver"
 	"isobar.dev/control/plane/planetest"
 	"isobar.dev/policy"
 )
@@ -391,5 +395,40 @@ func TestBoundToken(t *testing.T) {
 	})
 	if _, err := ask("n2"); !apierrors.IsForbidden(err) {
 		t.Errorf("the agent watches another node: %v, want that it is forbidden", err)
+	}
+}
+
+// TestInstallTakesNothing: where another controller serves agents, they keep it.
+func TestInstallTakesNothing(t *testing.T) {
+	e := planetest.Start(t)
+	client := dynamic.NewForConfigOrDie(e.Config())
+	apiServices := client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
+	const name = "v1beta2.controlplane.antrea.io"
+	theirs := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"group": "controlplane.antrea.io", "version": "v1beta2", "groupPriorityMinimum": int64(100), "versionPriority": int64(100), "insecureSkipTLSVerify": true,
+			"service": map[string]any{"namespace": "kube-system", "name": "antrea", "port": int64(443)}}}}
+	if _, err := apiServices.Create(t.Context(), theirs, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := apiServices.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	target := apiserver.DefaultTarget
+	target.Port, target.CABundle, target.Groups = 1, []byte("-"), []schema.GroupVersion{controlplanev1beta2.GroupVersion}
+	t.Cleanup(func() {
+		target.Groups = nil
+		if err := apiserver.Uninstall(context.Background(), client, target); err != nil {
+			t.Error(err)
+		}
+	})
+	err := apiserver.Register(t.Context(), client, target)
+	if err == nil || !strings.Contains(err.Error(), "the Service kube-system/antrea serves it; delete the APIService "+name) {
+		t.Errorf("Register = %v", err)
+	}
+	have, err := apiServices.Get(t.Context(), name, metav1.GetOptions{})
+	if service, _, _ := unstructured.NestedString(have.Object, "spec", "service", "name"); err != nil || service != "antrea" {
+		t.Errorf("the APIService is of %q, %v", service, err)
 	}
 }
