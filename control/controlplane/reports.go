@@ -34,8 +34,8 @@ func NewReports() *Reports {
 // maxFailure is how many bytes of a failure are kept: as many as a status has for all.
 const maxFailure = 256
 
-// put keeps what a node says.
-func (r *Reports) put(policyID, node string, s NodeStatus) {
+// Put keeps what a node says of a policy.
+func (r *Reports) Put(policyID, node string, s NodeStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if have, ok := r.of[policyID][node]; ok && have == s {

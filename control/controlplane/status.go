@@ -115,7 +115,7 @@ func (s policyStatuses) Create(ctx context.Context, name string, o runtime.Objec
 	}
 	for _, n := range in.Nodes {
 		if s.o.Feed.IsAt(n.NodeName, p.ID) {
-			s.o.Reports.put(p.ID, n.NodeName, statusOf(n))
+			s.o.Reports.Put(p.ID, n.NodeName, statusOf(n))
 		}
 	}
 	return in, nil
