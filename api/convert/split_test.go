@@ -137,6 +137,18 @@ func compareParts(t *testing.T, seed uint64, want, got []policy.Ruleset, told ma
 	if a, b := names(want), names(got); !slices.Equal(a, b) {
 		t.Fatalf("seed %d: Targets and workloads %q, want %q", seed, b, a)
 	}
+	for i := range got {
+		for _, x := range got[i].Exports {
+			for _, target := range x.Targets {
+				at := slices.IndexFunc(got, func(rs policy.Ruleset) bool { return rs.Target == target })
+				if !slices.ContainsFunc(got[at].Rules, func(r policy.TargetRule) bool {
+					return (r.Action == policy.Allow || r.Action == policy.Pass) && slices.Contains(r.Groups, x.Key)
+				}) {
+					t.Fatalf("seed %d: %s exports %s to %s, which lets nobody of it pass", seed, got[i].Target, x.Key, target)
+				}
+			}
+		}
+	}
 	for i := range want {
 		if len(told[want[i].Target]) > 0 {
 			continue
@@ -212,5 +224,43 @@ func TestSplitIsolates(t *testing.T) {
 	}
 	if want := []string{"ee/x/agented", "ee/x/gone"}; !slices.Equal(unplaced, want) {
 		t.Errorf("unplaced %q, want %q", unplaced, want)
+	}
+}
+
+// A peer is what is known of it now: one that has lost its addresses is none, and the
+// wire's are not used in their place.
+func TestSplitPeers(t *testing.T) {
+	var workloads policy.Table[*policy.Workload]
+	for _, w := range []*policy.Workload{
+		{ID: "ee/x/db", Kind: policy.KindExternal, Namespace: "x", Name: "db", Network: "vpc-1", Target: "aws/x/a/r/vpc-1", Addrs: []netip.Addr{netip.MustParseAddr("172.16.0.1")}},
+		{ID: "ee/x/gone", Kind: policy.KindExternal, Namespace: "x", Name: "gone", Network: "vpc-1", Target: "aws/x/a/r/vpc-1"},
+		{ID: "ee/x/moved", Kind: policy.KindExternal, Namespace: "x", Name: "moved", Network: "vpc-2", Target: "aws/x/a/r/vpc-2", Addrs: []netip.Addr{netip.MustParseAddr("172.16.0.9")}},
+	} {
+		workloads = workloads.Put(w.ID, w)
+	}
+	member := func(name string, ips ...controlplanev1beta2.IPAddress) controlplanev1beta2.GroupMember {
+		return controlplanev1beta2.GroupMember{ExternalEntity: &controlplanev1beta2.ExternalEntityReference{Namespace: "x", Name: name}, IPs: ips}
+	}
+	ip := controlplanev1beta2.IPAddress{172, 16, 0, 2}
+	allow := antreav1beta1.RuleActionAllow
+	r := convert.NewReader("node/nephe-controller")
+	err := hold(r, convert.ControlPlane{
+		Policies: []controlplanev1beta2.NetworkPolicy{{
+			ObjectMeta: metav1.ObjectMeta{Name: "p"}, AppliedToGroups: []string{"db"}, TierPriority: new(int32(250)), Priority: new(5.0),
+			Rules: []controlplanev1beta2.NetworkPolicyRule{{Direction: controlplanev1beta2.DirectionIn, Action: &allow, From: controlplanev1beta2.NetworkPolicyPeer{AddressGroups: []string{"peers"}}}},
+		}},
+		AppliedTo: []controlplanev1beta2.AppliedToGroup{{ObjectMeta: metav1.ObjectMeta{Name: "db"}, GroupMembers: []controlplanev1beta2.GroupMember{member("db")}}},
+		Addresses: []controlplanev1beta2.AddressGroup{{ObjectMeta: metav1.ObjectMeta{Name: "peers"}, GroupMembers: []controlplanev1beta2.GroupMember{member("gone", ip), member("moved", ip), member("outside", ip)}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := convert.Split(r.Reading(), workloads, []string{"aws/x/a/r/vpc-1"})
+	var text []string
+	for _, w := range got[0].Groups[0].Workloads {
+		text = append(text, fmt.Sprint(w.ID, w.Addrs, w.Network))
+	}
+	if want := "ee/x/moved[172.16.0.9]vpc-2 ee/x/outside[172.16.0.2]"; strings.Join(text, " ") != want {
+		t.Errorf("peers %q, want %q", strings.Join(text, " "), want)
 	}
 }

@@ -101,6 +101,34 @@ func TestKeptStateIsNotMixed(t *testing.T) {
 	})
 }
 
+// What is kept is what was given out, and not what is held while a watch is broken.
+func TestKeptStateIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	ranked := func(n int32, ip string) convert.ControlPlane {
+		return with(sample(), func(in *convert.ControlPlane) {
+			in.Policies[0].Rules[0].Priority = n
+			in.Addresses[0] = addressGroup("web", member("w1", ip))
+		})
+	}
+	inBubble(t, antrea.Options{Dir: dir}, has(sample()), func(t *testing.T, c *controller, s *antrea.Source) {
+		pass(time.Minute)
+		c.set(ranked(1, "10.0.0.1"), resources...)
+		pass(time.Second) // it is written
+		c.set(ranked(2, "10.0.0.2"), resources...)
+		pass(time.Second) // it waits to be written
+		is(t, s, ranked(2, "10.0.0.2"))
+		c.with(func(c *controller) { c.refuse["addressgroups"] = 503 })
+		c.cut("addressgroups")
+		pass(0)
+		c.set(ranked(3, "10.0.0.3"), resources...)
+		pass(time.Minute)
+	})
+	got, err := antrea.ReadState(dir, "node-1")
+	if err != nil || got.Policies[0].Rules[0].Priority == 3 {
+		t.Errorf("%v: a policy of now is kept with groups of then: %+v", err, got)
+	}
+}
+
 // What is not just what was written is told, and not used.
 func TestSpoiledState(t *testing.T) {
 	dir := t.TempDir()

@@ -11,6 +11,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
@@ -113,6 +114,27 @@ func TestForeignFrames(t *testing.T) {
 		}
 		if len(got.Addresses) != tt.groups {
 			t.Errorf("%s: %d groups, want %d", tt.name, len(got.Addresses), tt.groups)
+		}
+	}
+}
+
+// An object that is packed otherwise than it can be read is refused, not read as empty.
+func TestPackedObjects(t *testing.T) {
+	group := sample().Addresses[0]
+	raw, err := group.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ encoding, contentType, told string }{
+		{"", "", ""}, {"", "application/vnd.kubernetes.protobuf", ""}, {"gzip", "", "encoding"}, {"", "application/yaml", "of the type"}, {"", "application/json", "AddressGroup"},
+	} {
+		envelope := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "controlplane.antrea.io/v1beta2", Kind: "AddressGroup"}, Raw: raw, ContentEncoding: tt.encoding, ContentType: tt.contentType}
+		body, _ := envelope.Marshal()
+		event, _ := (&metav1.WatchEvent{Type: "ADDED", Object: runtime.RawExtension{Raw: append([]byte("k8s\x00"), body...)}}).Marshal()
+		text := append([]byte{0, 0, byte(len(event) >> 8), byte(len(event))}, event...)
+		_, err := antrea.Frames(contentType(false), bytes.NewReader(text), 2)
+		if isEnd := errors.Is(err, io.EOF); isEnd != (tt.told == "") || !isEnd && !strings.Contains(err.Error(), tt.told) {
+			t.Errorf("%+v: %v", tt, err)
 		}
 	}
 }

@@ -440,3 +440,26 @@ func TestNotSynced(t *testing.T) {
 		is(t, s, convert.ControlPlane{})
 	})
 }
+
+// A controller that takes its time with what a watch begins with is not cut off.
+func TestSlowBeginning(t *testing.T) {
+	inBubble(t, antrea.Options{}, func(c *controller) { c.silent = true }, func(t *testing.T, c *controller, s *antrea.Source) {
+		pass(0)
+		for range 5 {
+			for _, resource := range resources {
+				for _, e := range added(sample(), resource) {
+					c.send(resource, e)
+				}
+			}
+			pass(40 * time.Second)
+		}
+		for _, resource := range resources {
+			c.send(resource, rawEvent{kind: watch.Bookmark, object: empty(resource)})
+		}
+		pass(0)
+		is(t, s, sample())
+		if n := c.beginnings("networkpolicies"); n != 1 {
+			t.Errorf("policies were watched %d times", n)
+		}
+	})
+}
