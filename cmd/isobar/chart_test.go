@@ -37,6 +37,7 @@ cloudResourcePrefix: nephe
 cloudSyncInterval: 61
 cloudSecurityGroupVisibility: true
 leavePolicyStatus: true
+controlPlane: {enabled: true}
 podNetwork: vpc-1
 nodeNetwork: vpc-2
 services: {api: a, webhook: w}
@@ -57,7 +58,7 @@ logFormat: text
 		}
 	}
 	want := config{
-		CloudResourcePrefix: "nephe", CloudSyncInterval: 61, CloudSecurityGroupVisibility: true, LeavePolicyStatus: true,
+		CloudResourcePrefix: "nephe", CloudSyncInterval: 61, CloudSecurityGroupVisibility: true, LeavePolicyStatus: true, ControlPlane: true,
 		PodNetwork: "vpc-1", NodeNetwork: "vpc-2",
 		Service: service{"a", 443}, WebhookService: service{"w", 443}, Namespaces: []string{"shop"}, LogLevel: "debug", LogFormat: "text",
 	}

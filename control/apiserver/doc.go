@@ -2,6 +2,9 @@
 // runtime.cloud.antrea.io/v1alpha1: VMs, VPCs, security groups and how far policies
 // are enforced on VMs, read and watched with kubectl like any other kind, from memory.
 //
+// Each [Group] that it is given is served besides, by the same server: with the same
+// users and rights, and bounds on what agents may send.
+//
 // What there is comes from an [Inventory], which the loops of the controller
 // have; here is what makes an API of it: versions, selectors, watches, tables, a
 // schema for kubectl explain, and the users and rights of the API server in
