@@ -5,7 +5,7 @@
 // It is a [Service], whose groups an apiserver.Server serves. What a Node sees is
 // that Node's: a request that names one must come from it, or from a user with the
 // right to do the same to nodes of the group controlplane.antrea.io
-// (docs/decisions/0022-who-may-ask-for-a-node.md).
+// (docs/decisions/0023-who-may-ask-for-a-node.md).
 package controlplane
 
 // The definitions are those of our kinds alone; see isobar.dev/control/apiserver.
