@@ -339,24 +339,26 @@ func (e *Engine) Policy(id string) (rules []PolicyRule, isolates map[policy.Dire
 	return rules, isolates
 }
 
-// PolicyAt returns what of a policy applies to workloads of a Target; whole says that this is all
-// that Policy returns.
-func (e *Engine) PolicyAt(name, id string) (rules []PolicyRule, isolates map[policy.Direction][]policy.Selection, whole bool) {
-	all, isolates := e.Policy(id)
-	t := e.targets[name]
-	if t == nil {
-		return nil, nil, len(all)+len(isolates) == 0
+// PolicyAt returns what of a policy applies to workloads of any of these Targets; whole says that this
+// is all that Policy returns.
+func (e *Engine) PolicyAt(names []string, id string) (rules []PolicyRule, isolates map[policy.Direction][]policy.Selection, whole bool) {
+	applies := func(b *bundle) bool {
+		return slices.ContainsFunc(names, func(name string) bool {
+			t := e.targets[name]
+			return t != nil && b.targets.has(t)
+		})
 	}
+	all, isolates := e.Policy(id)
 	whole = true
 	for _, r := range all {
-		if r.bundle.targets.has(t) {
+		if applies(r.bundle) {
 			rules = append(rules, r)
 		} else {
 			whole = false
 		}
 	}
 	for d, dir := range directions {
-		if w := e.policies[id]; w != nil && w.isolated[d] != nil && !w.isolated[d].base.targets.has(t) {
+		if w := e.policies[id]; w != nil && w.isolated[d] != nil && !applies(w.isolated[d].base) {
 			delete(isolates, dir)
 			whole = false
 		}

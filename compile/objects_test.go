@@ -55,7 +55,7 @@ func look(e *compile.Engine, targets []string) sight {
 		}
 		content := map[string]compiled{}
 		for _, id := range e.PoliciesAt(t) {
-			rules, isolates, _ := e.PolicyAt(t, id)
+			rules, isolates, _ := e.PolicyAt([]string{t}, id)
 			content[id] = said(rules, isolates)
 		}
 		s.at[t] = presence{e.PoliciesAt(t), content, e.GroupsAt(t), subjects, [2][]*policy.Workload{e.DeniedAt(t, policy.Ingress), e.DeniedAt(t, policy.Egress)}}

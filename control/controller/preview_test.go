@@ -219,7 +219,11 @@ func (e *simEnv) groupStep(rnd *rand.Rand) step {
 		},
 		func(w policy.Snapshot) bool {
 			got, _ := w.Groups.Get(policy.GroupID(e.ns, g.Name))
-			want, _ := convert.Group(g)
+			now, err := get[antreav1beta1.Group](e.env, g.Name)
+			if err != nil {
+				return false
+			}
+			want, _ := convert.Group(now)
 			return reflect.DeepEqual(got, want)
 		},
 	}

@@ -336,13 +336,13 @@ func (f *Feed) policy(id string) *shared {
 	return s
 }
 
-// policyAt returns what a Target is told of a policy: those rules that apply to workloads there, so that
-// it has all groups that they name. Mostly that is all of them, and the same object.
-func (f *Feed) policyAt(target, id string) *shared {
+// policyAt returns what is told of a policy to who sees these Targets: those rules that apply to workloads there,
+// so that it has all groups that they name. Mostly that is all of them, and the same object.
+func (f *Feed) policyAt(targets []string, id string) *shared {
 	if _, ok := isolationOf(id); ok {
 		return f.policy(id)
 	}
-	rules, isolates, whole := f.engine.PolicyAt(target, id)
+	rules, isolates, whole := f.engine.PolicyAt(targets, id)
 	if whole {
 		return f.policy(id)
 	}
@@ -390,6 +390,10 @@ func (f *Feed) makePolicy(p *policy.Policy, rules []compile.PolicyRule, isolates
 		by[d] = f.names(sels)
 	}
 	out, problems := convert.PolicyToControlPlane(p, in, by, f.groupNames)
+	if out.TierPriority == nil && p.Dialect != policy.KubernetesNetworkPolicy { // none of its rules applies to anything
+		tier, _ := f.world.TierNumber(p.Tier)
+		out.TierPriority, out.Priority = &tier, new(p.Priority)
+	}
 	return share(&out), problems
 }
 

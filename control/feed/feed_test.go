@@ -174,6 +174,11 @@ func TestWatchersOnWalks(t *testing.T) {
 			last := i == len(walk)-1
 			fresh := New(compile.NewEngine())
 			fresh.Update(s)
+			for _, span := range []Span{{all: true}, {clouds: true}} {
+				if _, problems := convert.FromControlPlane("wide", listed(f, span), s.Services); len(problems) > 0 {
+					fail("%+v: %v", span, problems)
+				}
+			}
 			for target, list := range clients {
 				var want convert.ControlPlane
 				for j, c := range list {

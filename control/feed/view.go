@@ -44,7 +44,8 @@ func (f *Feed) viewPolicies(span Span) []seen {
 			found[id] = true
 		}
 	}
-	for _, t := range f.targets(span) {
+	targets := f.targets(span)
+	for _, t := range targets {
 		if !span.all {
 			for _, id := range f.engine.PoliciesAt(t) {
 				found[id] = true
@@ -59,8 +60,8 @@ func (f *Feed) viewPolicies(span Span) []seen {
 	out := make([]seen, 0, len(found))
 	for id := range found {
 		s := f.policy(id)
-		if span.target != "" {
-			s = f.policyAt(span.target, id)
+		if !span.all {
+			s = f.policyAt(targets, id)
 		}
 		if s != nil {
 			out = append(out, seen{NetworkPolicies, nameOf(s), s, nil})

@@ -287,7 +287,7 @@ func (w *narrow) take() []watch.Event {
 				has = f.engine.IsAt(w.target, key)
 			}
 			if has {
-				if s := f.policyAt(w.target, key); s != nil {
+				if s := f.policyAt([]string{w.target}, key); s != nil {
 					now = seen{NetworkPolicies, nameOf(s), s, nil}
 				}
 			}
