@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	"isobar.dev/control/controlplane"
@@ -48,6 +49,17 @@ func TestStatusOfAPolicyOnNodes(t *testing.T) {
 	e.eventually("the agent fails", is(antreav1beta1.PolicyFailed, 0, 1, node+": no room"))
 	e.o.Reports.Put(id, node, controlplane.NodeStatus{Generation: 1})
 	e.eventually("the agent has it", is(antreav1beta1.PolicyRealized, 1, 1, ""))
+	rules := p.Spec.Egress
+	protocol, port := corev1.ProtocolTCP, intstr.FromString("web")
+	update[antreav1beta1.NetworkPolicy](e, "p", func(p *antreav1beta1.NetworkPolicy) {
+		p.Spec.Egress = []antreav1beta1.Rule{{Action: &drop, To: []antreav1beta1.NetworkPolicyPeer{{IPBlock: &antreav1beta1.IPBlock{CIDR: "10.0.0.0/8"}}},
+			Ports: []antreav1beta1.NetworkPolicyPort{{Protocol: &protocol, Port: &port}}}}
+	})
+	e.o.Reports.Put(id, node, controlplane.NodeStatus{Generation: 2})
+	e.eventually("the agent has something stricter", is(antreav1beta1.PolicyFailed, 1, 1, ""))
+	update[antreav1beta1.NetworkPolicy](e, "p", func(p *antreav1beta1.NetworkPolicy) { p.Spec.Egress = rules })
+	e.o.Reports.Put(id, node, controlplane.NodeStatus{Generation: 3})
+	e.eventually("the agent has all of it", is(antreav1beta1.PolicyRealized, 1, 1, ""))
 	update[corev1.Pod](e, "a", func(p *corev1.Pod) { p.Labels["app"] = "b" })
 	e.eventually("it applies nowhere", is(antreav1beta1.PolicyRealized, 0, 0, ""))
 	if ids := e.o.Reports.On(node); len(ids) > 0 {

@@ -141,6 +141,9 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 	notice := c.notices[id]
 	c.mu.Unlock()
 	troubles := troublesOf(c.World(), p, notice)
+	if len(agents) > 0 {
+		troubles = append(troubles, unspoken(c.Feed().Problems(id))...)
+	}
 	c.tell(p, id, complaints(states, troubles, notice))
 	if c.o.LeavePolicyStatus {
 		return nil

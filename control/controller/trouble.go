@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
+	"isobar.dev/api/convert"
 	"isobar.dev/policy"
 	"isobar.dev/source/kube"
 )
@@ -16,6 +17,7 @@ type trouble struct{ reason, message string }
 const (
 	reasonUnread      = "Unreadable"
 	reasonTierMissing = "TierMissing"
+	reasonUnspoken    = "NotForAgents"
 )
 
 // troublesOf returns what is wrong with a policy itself; notice is what was found
@@ -32,6 +34,15 @@ func troublesOf(s policy.Snapshot, p *policy.Policy, notice *kube.Notice) []trou
 	for _, id := range reachingOut(s, p) {
 		out = append(out, trouble{antreav1beta1.ReasonAppliedToUnsupportedGroup,
 			fmt.Sprintf("%s may have members in other namespaces: the policy does not apply to any of it", id)})
+	}
+	return out
+}
+
+// unspoken returns what of a policy agents cannot be told, so that they are told something stricter.
+func unspoken(problems []convert.Problem) []trouble {
+	var out []trouble
+	for _, p := range problems {
+		out = append(out, trouble{reasonUnspoken, "agents are told something stricter: " + p.String()})
 	}
 	return out
 }
