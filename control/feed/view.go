@@ -59,8 +59,10 @@ func (f *Feed) viewPolicies(span Span) []seen {
 	}
 	out := make([]seen, 0, len(found))
 	for id := range found {
-		s := f.policy(id)
-		if !span.all {
+		var s *shared
+		if span.all {
+			s = f.policy(id)
+		} else {
 			s = f.policyAt(targets, id)
 		}
 		if s != nil {
