@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -107,10 +108,17 @@ func groupSelector(sel policy.Selection) (s controlplanev1beta2.GroupSelector, o
 	return s, true
 }
 
-// labelSelector returns s as it is mostly written: one value of a key by itself.
+// labelSelector returns s as it is mostly written: one value of a key by itself. What is canonically the
+// same comes out the same, whatever its order and however often it says a thing.
 func labelSelector(s policy.Selector) (*metav1.LabelSelector, bool) {
 	out := &metav1.LabelSelector{MatchLabels: map[string]string{}}
+	byText := map[string]policy.Requirement{}
 	for _, r := range s {
+		r.Values = slices.Compact(slices.Sorted(slices.Values(r.Values)))
+		byText[policy.Selector{r}.String()] = r
+	}
+	for _, text := range slices.Sorted(maps.Keys(byText)) {
+		r := byText[text]
 		if _, taken := out.MatchLabels[r.Key]; r.Op == policy.In && len(r.Values) == 1 && !taken {
 			out.MatchLabels[r.Key] = r.Values[0]
 			continue

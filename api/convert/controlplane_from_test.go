@@ -238,7 +238,7 @@ func TestSelectionName(t *testing.T) {
 		}
 	}
 	// Names are equal where selections are, and only there.
-	byName := map[string]string{}
+	byName, names := map[string]string{}, map[string]string{}
 	for seed := range policytest.Seeds(t, 300) {
 		for _, p := range policytest.World(policytest.Rand(seed), 6).Policies.All() {
 			for _, r := range slices.Concat(p.Ingress, p.Egress) {
@@ -248,6 +248,15 @@ func TestSelectionName(t *testing.T) {
 						t.Fatalf("seed %d: %s and %s have one name", seed, other, sel)
 					}
 					byName[name] = sel.String()
+					if other := cmp.Or(names[sel.String()], name); other != name {
+						t.Fatalf("seed %d: %s has the names %s and %s", seed, sel, other, name)
+					}
+					names[sel.String()] = name
+					sel.Labels = append(slices.Clone(sel.Labels), sel.Labels...)
+					slices.Reverse(sel.Labels)
+					if other := convert.SelectionName(sel); other != name {
+						t.Fatalf("seed %d: %s, said twice and in another order, has the name %s, not %s", seed, sel, other, name)
+					}
 				}
 			}
 		}
