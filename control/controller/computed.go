@@ -162,6 +162,11 @@ func (c *Controller) tellComputed(ctx context.Context) {
 				say(w.Resource, "")
 			}
 		}
+		if st.ReportErr != nil {
+			say("reports", errText(st.ReportErr))
+		} else {
+			say("reports", "")
+		}
 		if state := c.o.Computed.State(); state != nil {
 			var texts []string
 			for _, p := range state.Problems {

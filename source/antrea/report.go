@@ -48,16 +48,16 @@ type reporter struct {
 	node string
 	dial *dialer
 	wake signal
+	note func(error) // is told how each round of reports has ended
 
 	mu    sync.Mutex
 	want  map[string]Realized // by UID
 	told  map[string]Realized // since the last beginning
 	begun int                 // how often
-	err   error               // of the last report
 }
 
-func newReporter(node string, dial *dialer) *reporter {
-	return &reporter{node: node, dial: dial, wake: make(signal, 1), told: map[string]Realized{}}
+func newReporter(node string, dial *dialer, note func(error)) *reporter {
+	return &reporter{node: node, dial: dial, wake: make(signal, 1), note: note, told: map[string]Realized{}}
 }
 
 func (r *reporter) set(list []Realized) {
@@ -98,9 +98,7 @@ func (r *reporter) run(ctx context.Context) {
 	failures := 0
 	for {
 		err := r.tellAll(ctx)
-		r.mu.Lock()
-		r.err = err
-		r.mu.Unlock()
+		r.note(err)
 		var again <-chan time.Time
 		if failures++; err == nil {
 			failures = 0

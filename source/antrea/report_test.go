@@ -69,8 +69,14 @@ func TestReports(t *testing.T) {
 		a.Generation, b.Generation = 4, 2
 		s.SetRealized([]antrea.Realized{a, b})
 		is("networkpolicies/b/status b node-1 2 false ")
+		if err := s.Status().ReportErr; err == nil || !strings.Contains(err.Error(), "report policy a") {
+			t.Errorf("refused: the status tells %v", err)
+		}
 		c.with(func(c *controller) { clear(c.refuse) })
 		is("networkpolicies/a/status a node-1 4 false ")
+		if err := s.Status().ReportErr; err != nil {
+			t.Errorf("taken: the status tells %v", err)
+		}
 
 		// One that is gone at the controller is not told for ever.
 		c.with(func(c *controller) { c.refuse["networkpolicies/a/status"] = 404 })

@@ -69,6 +69,8 @@ type Status struct {
 	Awaited []convert.Awaited
 	// DirErr is why the State could not be read from Options.Dir or written there.
 	DirErr error
+	// ReportErr is why not all that is realized could be told; nil where it was.
+	ReportErr error
 }
 
 // WatchStatus is how one watch goes.
@@ -113,7 +115,7 @@ func New(endpoint Endpoint, node string, o Options) (*Source, error) {
 	for _, r := range resources {
 		s.status.Watches = append(s.status.Watches, WatchStatus{Resource: r})
 	}
-	s.reports = newReporter(node, s.dial)
+	s.reports = newReporter(node, s.dial, s.noteReports)
 	return s, nil
 }
 
@@ -154,6 +156,17 @@ func (s *Source) note(f func(*Status)) {
 	defer s.mu.Unlock()
 	f(&s.status)
 	s.noticed.send()
+}
+
+// noteReports notes how a round of reports has ended.
+func (s *Source) noteReports(err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	if have := s.Status().ReportErr; have == nil && err == nil || have != nil && err != nil && have.Error() == err.Error() {
+		return
+	}
+	s.note(func(st *Status) { st.ReportErr = err })
 }
 
 // Run watches until ctx is done, whatever happens to the controller. It is called once,

@@ -48,7 +48,6 @@ type message struct {
 type connection struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	live   bool // past its BOOKMARK; of who takes messages
 }
 
 // watcher keeps one watch going.
@@ -63,7 +62,7 @@ func (w *watcher) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := w.once(ctx)
+		w.once(ctx)
 		if time.Since(began) > steady {
 			failures = 0
 		}
@@ -77,12 +76,11 @@ func (w *watcher) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		timer.Stop()
-		_ = err // which was told
 	}
 }
 
 // once runs one watch until it ends. It tells the end.
-func (w *watcher) once(ctx context.Context) error {
+func (w *watcher) once(ctx context.Context) {
 	c := &connection{}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	defer c.cancel(nil)
@@ -91,7 +89,6 @@ func (w *watcher) once(ctx context.Context) error {
 		err = cause // why we have ended it
 	}
 	w.tell(ctx, message{of: c, err: err})
-	return err
 }
 
 func (w *watcher) follow(c *connection) error {
