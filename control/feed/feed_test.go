@@ -165,7 +165,7 @@ func TestWatchersOnWalks(t *testing.T) {
 		f := New(compile.NewEngine())
 		clients := map[string][]*client{}
 		for i, s := range walk {
-			s = spoken(s)
+			s = policytest.Spoken(s)
 			f.Update(s)
 			fail := func(format string, args ...any) {
 				t.Helper()
@@ -242,27 +242,6 @@ func comeAndGo(rnd *rand.Rand, f *Feed, s policy.Snapshot, clients map[string][]
 			clients[target] = slices.Delete(list, 1, 2)
 		}
 	}
-}
-
-// spoken is s without what no source says: payloads in Kubernetes NetworkPolicies, and isolation by others.
-func spoken(s policy.Snapshot) policy.Snapshot {
-	for id, p := range s.Policies.All() {
-		q := *p
-		if p.Dialect != policy.KubernetesNetworkPolicy {
-			q.IsolatesIngress, q.IsolatesEgress = false, false
-			s.Policies = s.Policies.Put(id, &q)
-			continue
-		}
-		q.Ingress, q.Egress = slices.Clone(p.Ingress), slices.Clone(p.Egress)
-		for i := range q.Ingress {
-			q.Ingress[i].L7 = nil
-		}
-		for i := range q.Egress {
-			q.Egress[i].L7 = nil
-		}
-		s.Policies = s.Policies.Put(id, &q)
-	}
-	return s
 }
 
 // decides compares flows between the workloads whose Targets have a client that reads all with

@@ -27,7 +27,7 @@ func TestWatchersBesideUpdates(t *testing.T) {
 		rnd := policytest.Rand(seed)
 		walk := policytest.Walk(rnd, policytest.World(rnd, 12), 30)
 		for i := range walk {
-			walk[i] = spoken(walk[i])
+			walk[i] = policytest.Spoken(walk[i])
 		}
 		f := New(compile.NewEngine())
 		f.Update(walk[0])

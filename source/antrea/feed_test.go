@@ -34,12 +34,12 @@ func TestFeed(t *testing.T) {
 		}
 		walk := policytest.Walk(rnd, world(rnd, 2+rnd.IntN(10)), 6)
 		f := feed.New(compile.NewEngine())
-		s := said(walk[0])
+		s := policytest.Spoken(walk[0])
 		f.Update(s)
 		ready := func(c *controller) { c.feed, c.node, c.inJSON = f, node, seed%4 == 0 }
 		inBubble(t, antrea.Options{}, ready, func(t *testing.T, c *controller, src *antrea.Source) {
 			for step, next := range walk {
-				s = said(next)
+				s = policytest.Spoken(next)
 				f.Update(s)
 				src.SetServices(s.Services)
 				if rnd.IntN(3) == 0 {

@@ -191,31 +191,10 @@ func complete(t *testing.T, st *antrea.State) {
 	}
 }
 
-// said is a world without what no source says: payloads in Kubernetes policies, rules
-// of theirs that apply to others than they, and isolation by others.
-func said(s policy.Snapshot) policy.Snapshot {
-	for id, p := range s.Policies.All() {
-		q := *p
-		if p.Dialect != policy.KubernetesNetworkPolicy {
-			q.IsolatesIngress, q.IsolatesEgress = false, false
-			s.Policies = s.Policies.Put(id, &q)
-			continue
-		}
-		q.Ingress, q.Egress = slices.Clone(p.Ingress), slices.Clone(p.Egress)
-		for _, rules := range [][]policy.Rule{q.Ingress, q.Egress} {
-			for i := range rules {
-				rules[i].L7, rules[i].AppliedTo = nil, nil
-			}
-		}
-		s.Policies = s.Policies.Put(id, &q)
-	}
-	return s
-}
-
 // sentTo returns what a Target is sent of a world.
 func sentTo(t testing.TB, s policy.Snapshot, target string) convert.ControlPlane {
 	t.Helper()
-	s = said(s)
+	s = policytest.Spoken(s)
 	for _, rs := range compile.Rulesets(s) {
 		if rs.Target == target {
 			cp, _, err := convert.ToControlPlane(rs, s.Policies, nil)
