@@ -12,6 +12,7 @@ type probe struct {
 	w     *world
 	flows []sim.Flow
 
+	asking   sync.Mutex // clouds that are two write at once; what was asked first is noted first
 	mu       sync.Mutex
 	base     []sim.Result // before the change
 	last     []sim.Result
@@ -51,6 +52,8 @@ func (p *probe) rebase() {
 
 // sample is called by the simulator, which waits for it.
 func (p *probe) sample() {
+	p.asking.Lock()
+	defer p.asking.Unlock()
 	now := p.ask()
 	after := "no call"
 	if all := p.w.written(); len(all) > 0 {

@@ -115,32 +115,52 @@ func patch[T any](old, put []T, removed []string, id func(T) string) []T {
 type targetLog struct {
 	gained         []*bundle // with all their parts
 	added, removed []*part
-	workloads      []policy.Enforced
+	workloads      []policy.Enforced // if Changes are wanted whole
 	gone           []string
-	groups         []*GroupChange
+	groups         []*GroupChange // likewise, or if the target is watched
 	exports        []policy.Export
 	hasExports     bool
+	changed        bool // in what is not wanted
 }
 
 func (e *Engine) logOf(t *target) *targetLog {
-	if t.log == nil {
+	switch t.log {
+	case nil:
 		t.log = &targetLog{}
 		e.up.logged = append(e.up.logged, t)
+	case onlyChanged:
+		t.log = &targetLog{changed: true}
 	}
 	return t.log
 }
 
-// emit returns the Changes of the Update, once all is settled.
-func (e *Engine) emit() []Change {
+// onlyChanged is the log of all targets of which nothing else is wanted. It is not changed.
+var onlyChanged = &targetLog{changed: true}
+
+// logChanged notes that t has changed, and not in what.
+func (e *Engine) logChanged(t *target) {
+	if t.log == nil {
+		t.log = onlyChanged
+		e.up.logged = append(e.up.logged, t)
+	} else if t.log != onlyChanged {
+		t.log.changed = true
+	}
+}
+
+// emit gathers what the Update has changed for targets, once all is settled.
+func (e *Engine) emit() {
 	e.logRules()
 	e.logWorkloads()
 	e.logMembers()
 	e.logGroups()
 	e.logExports()
 	slices.SortFunc(e.up.logged, func(a, b *target) int { return cmp.Compare(a.name, b.name) })
-	var out []Change
+}
+
+// changes returns what is gathered as Changes.
+func (e *Engine) changes() (out []Change) {
 	for _, t := range e.up.logged {
-		if c, ok := t.change(); ok {
+		if c, ok := e.change(t); ok {
 			out = append(out, c)
 		}
 	}
@@ -150,16 +170,19 @@ func (e *Engine) emit() []Change {
 // logRules logs the bundles that targets have gained and lost, and what has
 // changed in those that they kept.
 func (e *Engine) logRules() {
-	for _, b := range e.up.freshBundles {
+	for _, b := range e.up.bundles {
+		if !b.up.fresh || len(b.parts) == 0 {
+			continue
+		}
 		for t := range b.targets.all() {
 			log := e.logOf(t)
 			log.gained = append(log.gained, b)
 		}
 	}
 	for _, b := range e.up.touchedBundles {
-		for t, had := range b.touched {
+		for t, had := range b.up.touched {
 			switch has := b.targets.has(t); {
-			case has && !had:
+			case has && !had && len(b.parts) > 0:
 				log := e.logOf(t)
 				log.gained = append(log.gained, b)
 			case had && !has:
@@ -171,11 +194,11 @@ func (e *Engine) logRules() {
 		}
 	}
 	for _, b := range e.up.dirtyBundles {
-		if b.fresh || len(b.added)+len(b.removed) == 0 {
+		if b.up.fresh || len(b.up.added)+len(b.up.removed) == 0 {
 			continue
 		}
 		for t := range b.targets.all() {
-			if _, ok := b.touched[t]; !ok {
+			if _, ok := b.up.touched[t]; !ok {
 				e.logParts(t, b)
 			}
 		}
@@ -183,29 +206,11 @@ func (e *Engine) logRules() {
 }
 
 func (e *Engine) logParts(t *target, b *bundle) {
-	if len(b.added)+len(b.removed) > 0 {
+	if len(b.up.added)+len(b.up.removed) > 0 {
 		log := e.logOf(t)
-		log.added = append(log.added, b.added...)
-		log.removed = append(log.removed, b.removed...)
+		log.added = append(log.added, b.up.added...)
+		log.removed = append(log.removed, b.up.removed...)
 	}
-}
-
-// before returns the parts that b had when the Update began.
-func (b *bundle) before() []*part {
-	if len(b.added)+len(b.removed) == 0 {
-		return b.parts
-	}
-	isNew := make(map[*part]bool, len(b.added))
-	for _, p := range b.added {
-		isNew[p] = true
-	}
-	out := slices.Clone(b.removed)
-	for _, p := range b.parts {
-		if !isNew[p] {
-			out = append(out, p)
-		}
-	}
-	return out
 }
 
 // logWorkloads logs the workloads that have changed, and those to which
@@ -224,42 +229,51 @@ func (e *Engine) logWorkloads() {
 			log.gone = append(log.gone, c.old.ID)
 		}
 		if into != nil {
-			log := e.logOf(into)
-			log.workloads = append(log.workloads, c.into.role.lists.enforced(c.now))
+			if e.logChanged(into); e.up.whole {
+				log := e.logOf(into)
+				log.workloads = append(log.workloads, e.listsOf(c.into.role).enforced(c.now))
+			}
 		}
 	}
 	for _, m := range e.up.moved {
-		e.logProfile(m.profile, m.start)
+		if m.from != nil {
+			e.logProfile(m.profile, m.from)
+		}
 	}
 	for _, r := range e.up.dirtyRoles {
-		if r.start == nil {
+		if r.fresh {
 			continue
 		}
 		for p := range r.profiles.all() {
 			if !p.moved {
-				e.logProfile(p, r.start)
+				e.logProfile(p, r)
 			}
 		}
 	}
 }
 
-// logProfile logs the workloads of p, which had other lists when the Update began.
-func (e *Engine) logProfile(p *profile, start *lists) {
-	if p.fresh || p.role == nil || start.equal(p.role.lists) {
+// logProfile logs the workloads of p, whose role was from when the Update began.
+func (e *Engine) logProfile(p *profile, from *role) {
+	if p.fresh || p.role == nil {
 		return // a fresh profile has only workloads that have changed
 	}
-	alike := start.alike(p.role.lists)
+	start, end := e.startOf(from), e.listsOf(p.role)
+	if start.equal(end) {
+		return
+	}
+	alike := start.alike(end)
 	for w := range p.workloads.all() {
 		t := e.targetOf(w)
 		if t == nil || e.hasChanged(w.ID) {
 			continue
 		}
-		now := p.role.lists.enforced(w)
-		if was := start.enforced(w); alike && was.DeniesIngress == now.DeniesIngress && was.DeniesEgress == now.DeniesEgress {
+		if alike && start.denies(w, policy.Ingress) == end.denies(w, policy.Ingress) && start.denies(w, policy.Egress) == end.denies(w, policy.Egress) {
 			continue
 		}
-		log := e.logOf(t)
-		log.workloads = append(log.workloads, now)
+		if e.logChanged(t); e.up.whole {
+			log := e.logOf(t)
+			log.workloads = append(log.workloads, end.enforced(w))
+		}
 	}
 }
 
@@ -278,39 +292,47 @@ func (e *Engine) hasChanged(id string) bool {
 
 // change returns what t has logged, if that is anything: what is removed and
 // added again unchanged is not.
-func (t *target) change() (c Change, ok bool) {
+func (e *Engine) change(t *target) (c Change, ok bool) {
 	c.Target, c.Gone = t.name, t.workloads.isEmpty()
 	if t.fresh && c.Gone {
 		return c, false // came and went
 	}
 	log := t.log
-	c.Rules, c.RemovedRules = log.rules()
+	if log == onlyChanged {
+		return c, true
+	}
+	if e.up.whole || !log.changed && len(log.removed) > 0 {
+		c.Rules, c.RemovedRules = e.rulesOf(log)
+	} else {
+		log.changed = log.changed || len(log.gained)+len(log.added)+len(log.removed) > 0
+	}
 	c.Workloads, c.RemovedWorkloads, c.Groups = log.workloads, log.gone, log.groups
 	slices.SortFunc(c.Workloads, func(a, b policy.Enforced) int { return cmp.Compare(a.Workload.ID, b.Workload.ID) })
 	slices.Sort(c.RemovedWorkloads)
 	slices.SortFunc(c.Groups, func(a, b *GroupChange) int { return cmp.Compare(a.Key, b.Key) })
 	c.Exports, c.HasExports = log.exports, log.hasExports
-	return c, c.HasExports || len(c.Rules)+len(c.RemovedRules)+len(c.Workloads)+len(c.RemovedWorkloads)+len(c.Groups) > 0
+	return c, log.changed || c.HasExports || len(c.Rules)+len(c.RemovedRules)+len(c.Workloads)+len(c.RemovedWorkloads)+len(c.Groups) > 0
 }
 
-// rules returns the rules that are new or not what they were, and the Keys of
+// rulesOf returns the rules that are new or not what they were, and the Keys of
 // those that are gone.
-func (log *targetLog) rules() (rules []*policy.TargetRule, removed []string) {
+func (e *Engine) rulesOf(log *targetLog) (rules []*policy.TargetRule, removed []string) {
 	if len(log.gained) == 1 && len(log.added)+len(log.removed) == 0 {
-		return log.gained[0].whole(), nil // as most Targets do that are new to a policy
+		return e.rulesOfBundle(log.gained[0]), nil // as most Targets do that are new to a policy
 	}
-	old := make(map[string]*policy.TargetRule, len(log.removed))
+	old := make(map[string]*part, len(log.removed))
 	for _, p := range log.removed {
-		old[p.rule.Key] = p.rule
+		old[p.key()] = p
 	}
 	for _, b := range log.gained {
 		log.added = append(log.added, b.parts...)
 	}
 	for _, p := range log.added {
-		was := old[p.rule.Key]
-		delete(old, p.rule.Key)
-		if was == nil || was != p.rule && !equal(*was, *p.rule) {
-			rules = append(rules, p.rule)
+		rule := e.madeRule(p)
+		was := old[rule.Key]
+		delete(old, rule.Key)
+		if was == nil || was != p && !equal(*e.madeRule(was), *rule) {
+			rules = append(rules, rule)
 		}
 	}
 	slices.SortFunc(rules, (*policy.TargetRule).Compare)
@@ -321,12 +343,26 @@ func (log *targetLog) rules() (rules []*policy.TargetRule, removed []string) {
 	return rules, removed
 }
 
-// whole returns the rules of b. All Targets that gain b share them.
-func (b *bundle) whole() []*policy.TargetRule {
-	if b.rules == nil {
+// rulesOfBundle returns the rules of b. All Targets that gain b share them.
+func (e *Engine) rulesOfBundle(b *bundle) []*policy.TargetRule {
+	up := e.updateOf(b)
+	if up.rules == nil {
 		for _, p := range b.parts {
-			b.rules = append(b.rules, p.rule)
+			up.rules = append(up.rules, e.madeRule(p))
 		}
 	}
-	return b.rules
+	return up.rules
+}
+
+// madeRule is targetRule, made once in an Update.
+func (e *Engine) madeRule(p *part) *policy.TargetRule {
+	r := e.up.rules[p]
+	if r == nil {
+		if e.up.rules == nil {
+			e.up.rules = map[*part]*policy.TargetRule{}
+		}
+		r = e.targetRule(p)
+		e.up.rules[p] = r
+	}
+	return r
 }

@@ -3,7 +3,6 @@ package compile
 import (
 	"cmp"
 	"hash/maphash"
-	"maps"
 	"slices"
 
 	"isobar.dev/policy"
@@ -18,31 +17,33 @@ import (
 // profiles to which the same bundles apply a role. So what many workloads or
 // rules have in common is matched, counted and held once.
 type Engine struct {
-	s policy.Snapshot
+	s, was policy.Snapshot // was is that before, in an Update
 
 	spaces     map[string]*space
 	spacesBy   map[policy.Label]*bag[*space]
 	nsels      map[string]*nsel
-	nselScope  scope
-	profiles   map[uint64]*profile
-	postings   map[policy.Label][]*posting
-	everywhere kinds
-	selections map[string]*selection
+	shelves    map[asked]*shelf
+	profiles   hashed[profile, *profile]
+	labels     hashed[label, *label]
+	selections hashed[selection, *selection]
+	also       map[*selection][]*label // where those are filed that name several values
 
-	policies map[string]*written
+	policies hashed[written, *written]
 	users    map[dependency]*bag[string]
-	applied  map[string]*applied
+	applied  map[string]*applied // those of several Selections
 	axisKeys map[string]int
-	roles    map[string]*role
-	targets  map[string]*target
+	roles    hashed[role, *role]
+	targets  hashed[target, *target]
 	realms   map[string]int // Targets
 
 	seed       maphash.Seed
 	watched    map[string]int // Targets, counted by Watch
-	lastID     uint64         // of a bundle
+	lastID     uint64         // of what has one
 	stamp      uint64         // the last mark given to applied sets or selections
+	recent     [8]*selection  // that were looked for last
+	lastRecent int
+	low        lowered
 	scratch    []*bundle
-	scratchKey []byte
 	up         update
 }
 
@@ -56,15 +57,17 @@ type update struct {
 	moved         []moved
 
 	freshSelections   []*selection
+	selections        []*selection // that have a selectionUpdate
 	touchedSelections []*selection
 	loggedSelections  []*selection
 	deadSelections    []*selection
 
-	freshBundles   []*bundle
+	bundles        []*bundle // that have a bundleUpdate
 	dirtyBundles   []*bundle
 	touchedBundles []*bundle
 	dirtyRoles     []*role
 	deadRoles      []*role
+	listed         []*role // whose lists were made
 
 	freshTargets []*target
 	emptied      []*target
@@ -74,6 +77,8 @@ type update struct {
 	staleExports []*target
 
 	policies []*written // that may be others, or apply elsewhere
+	whole    bool       // Changes are wanted whole
+	rules    map[*part]*policy.TargetRule
 }
 
 // changed is a workload before and after, with its profiles.
@@ -85,34 +90,44 @@ type changed struct {
 // NewEngine returns an Engine that has seen an empty Snapshot.
 func NewEngine() *Engine {
 	return &Engine{
-		spaces: map[string]*space{}, spacesBy: map[policy.Label]*bag[*space]{}, nsels: map[string]*nsel{},
-		profiles: map[uint64]*profile{}, postings: map[policy.Label][]*posting{}, selections: map[string]*selection{},
-		policies: map[string]*written{}, users: map[dependency]*bag[string]{}, applied: map[string]*applied{},
-		axisKeys: map[string]int{}, roles: map[string]*role{}, targets: map[string]*target{}, realms: map[string]int{},
-		seed: maphash.MakeSeed(), watched: map[string]int{},
+		spaces: map[string]*space{}, spacesBy: map[policy.Label]*bag[*space]{}, nsels: map[string]*nsel{}, shelves: map[asked]*shelf{},
+		also: map[*selection][]*label{}, users: map[dependency]*bag[string]{}, applied: map[string]*applied{},
+		axisKeys: map[string]int{}, realms: map[string]int{}, seed: maphash.MakeSeed(), watched: map[string]int{},
 	}
 }
 
 // Update brings the Engine to s and returns what that changes, by Target. What
 // s has replaced by its equal changes nothing.
 func (e *Engine) Update(s policy.Snapshot) []Change {
-	changes, _ := e.UpdateWatched(s)
+	e.up.whole = true
+	e.settle(s)
+	e.emit()
+	changes := e.changes()
+	e.finish()
 	return changes
 }
 
-// UpdateWatched is Update, and tells besides what has changed of policies, and for
-// Targets that are watched.
-func (e *Engine) UpdateWatched(s policy.Snapshot) ([]Change, ObjectChanges) {
-	old := e.s
-	e.s = s
-	policy.Diff(old.Namespaces, s.Namespaces, func(name string, _, now **policy.Namespace) {
+// UpdateWatched brings the Engine to s as Update does, and returns what that changes of
+// policies and groups, and for Targets that are watched.
+func (e *Engine) UpdateWatched(s policy.Snapshot) ObjectChanges {
+	e.settle(s)
+	e.emit()
+	objects := e.emitObjects()
+	e.finish()
+	return objects
+}
+
+// settle makes of e what it is for s.
+func (e *Engine) settle(s policy.Snapshot) {
+	e.was, e.s = e.s, s
+	policy.Diff(e.was.Namespaces, s.Namespaces, func(name string, _, now **policy.Namespace) {
 		var ns *policy.Namespace
 		if now != nil {
 			ns = *now
 		}
 		e.changeNamespace(name, ns)
 	})
-	policy.Diff(old.Workloads, s.Workloads, func(_ string, was, now **policy.Workload) {
+	policy.Diff(e.was.Workloads, s.Workloads, func(_ string, was, now **policy.Workload) {
 		switch {
 		case was == nil:
 			e.changeWorkload(nil, *now)
@@ -122,7 +137,7 @@ func (e *Engine) UpdateWatched(s policy.Snapshot) ([]Change, ObjectChanges) {
 			e.changeWorkload(*was, *now)
 		}
 	})
-	for _, id := range e.stalePolicies(old, s) {
+	for _, id := range e.stalePolicies(e.was, s) {
 		p, _ := s.Policies.Get(id)
 		e.recompile(id, p)
 	}
@@ -131,26 +146,28 @@ func (e *Engine) UpdateWatched(s policy.Snapshot) ([]Change, ObjectChanges) {
 	for _, r := range e.up.deadRoles {
 		e.dropRole(r)
 	}
-	changes := e.emit()
-	objects := e.emitObjects()
+}
+
+// finish drops what nothing uses, and ends the Update.
+func (e *Engine) finish() {
 	e.sweep()
 	e.forget()
-	return changes, objects
 }
 
 // stalePolicies returns the IDs of the policies to be compiled again, sorted.
 func (e *Engine) stalePolicies(old, s policy.Snapshot) []string {
-	stale := map[string]bool{}
+	var stale []string
 	policy.Diff(old.Policies, s.Policies, func(id string, was, now **policy.Policy) {
 		if was == nil || now == nil || !equal(**was, **now) {
-			stale[id] = true
+			stale = append(stale, id)
+		} else {
+			e.policy(id).p = *now // only one of the two need be kept
 		}
 	})
+	changed := len(stale)
 	dependents := func(what thing, id string) {
 		if b := e.users[dependency{what, id}]; b != nil {
-			for p := range b.all() {
-				stale[p] = true
-			}
+			stale = slices.AppendSeq(stale, b.all())
 		}
 	}
 	policy.Diff(old.Tiers, s.Tiers, func(id string, was, now **policy.Tier) {
@@ -168,7 +185,31 @@ func (e *Engine) stalePolicies(old, s policy.Snapshot) []string {
 			dependents(aGroup, id)
 		}
 	})
-	return slices.Sorted(maps.Keys(stale))
+	if len(stale) > changed {
+		slices.Sort(stale)
+		stale = slices.Compact(stale)
+	}
+	return stale
+}
+
+// target returns the target of a name, or nil when there is none.
+func (e *Engine) target(name string) *target {
+	for t := e.targets.at(e.hashKey(name)); t != nil; t = t.next {
+		if t.name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// policy returns what is compiled of the policy of an ID, or nil when there is none.
+func (e *Engine) policy(id string) *written {
+	for w := e.policies.at(e.hashKey(id)); w != nil; w = w.next {
+		if w.id() == id {
+			return w
+		}
+	}
+	return nil
 }
 
 // targetOf returns the target that enforces what applies to w, which it makes
@@ -177,12 +218,13 @@ func (e *Engine) targetOf(w *policy.Workload) *target {
 	if w.Target == "" || !w.IsSubject() {
 		return nil
 	}
-	t := e.targets[w.Target]
+	t := e.target(w.Target)
 	if t == nil {
-		t = &target{name: w.Target, realm: policy.Realm(w.Target), fresh: true, watched: e.watched[w.Target] > 0}
-		e.targets[w.Target] = t
-		if t.realm != "" {
-			e.realms[t.realm]++
+		t = &target{name: w.Target, hash: e.hashKey(w.Target), fresh: true, watched: e.watched[w.Target] > 0}
+		e.targets.add(t)
+		if realm := policy.Realm(w.Target); realm != "" {
+			t.hasRealm = true
+			e.realms[realm]++
 		}
 		e.up.freshTargets = append(e.up.freshTargets, t)
 	}
@@ -196,14 +238,14 @@ func (e *Engine) changeWorkload(old, now *policy.Workload) {
 		c.from, _ = e.profileOf(old)
 	}
 	if now != nil {
-		var hash uint64
+		var hash uint32
 		if c.into, hash = e.profileOf(now); c.into == nil {
 			c.into = e.addProfile(now, hash)
 		}
 	}
 	if old != nil && now != nil && equalWorkloads(old, now) {
 		// Nothing has changed, but only one of the two need be kept.
-		c.into.workloads.put(now)
+		c.into.put(now)
 		if t := e.targetOf(now); t != nil {
 			t.workloads.put(now)
 		}
@@ -229,10 +271,10 @@ func (e *Engine) changeWorkload(old, now *policy.Workload) {
 		into.workloads.put(now)
 	}
 	if c.into != nil {
-		c.into.workloads.put(now)
+		c.into.put(now)
 	}
 	if c.from != nil && c.from != c.into {
-		c.from.workloads.remove(old.ID)
+		c.from.remove(old.ID)
 		if c.from.workloads.isEmpty() {
 			e.soil(c.from)
 		}
@@ -262,10 +304,12 @@ func (e *Engine) sweep() {
 		}
 	}
 	for _, t := range e.up.emptied {
-		if t.workloads.isEmpty() && e.targets[t.name] == t {
-			delete(e.targets, t.name)
-			if e.realms[t.realm]--; e.realms[t.realm] <= 0 {
-				delete(e.realms, t.realm)
+		if t.workloads.isEmpty() && e.target(t.name) == t {
+			e.targets.remove(t)
+			if realm := policy.Realm(t.name); realm != "" {
+				if e.realms[realm]--; e.realms[realm] == 0 {
+					delete(e.realms, realm)
+				}
 			}
 		}
 	}
@@ -286,23 +330,17 @@ func (e *Engine) forget() {
 	for _, s := range up.freshSelections {
 		s.fresh = false
 	}
-	for _, s := range up.touchedSelections {
-		s.touched = nil
+	for _, s := range up.selections {
+		s.up = nil
 	}
-	for _, s := range up.loggedSelections {
-		s.log = nil
-	}
-	for _, b := range up.freshBundles {
-		b.fresh, b.rules = false, nil
-	}
-	for _, b := range up.dirtyBundles {
-		b.dirty, b.added, b.removed = false, nil, nil
-	}
-	for _, b := range up.touchedBundles {
-		b.touched, b.rules = nil, nil
+	for _, b := range up.bundles {
+		b.up = nil
 	}
 	for _, r := range up.dirtyRoles {
-		r.start = nil
+		r.fresh, r.dirty = false, false
+	}
+	for _, r := range up.listed {
+		r.up = nil
 	}
 	for _, t := range up.freshTargets {
 		t.fresh = false
@@ -317,58 +355,74 @@ func (e *Engine) forget() {
 		t.stale = false
 	}
 	for _, w := range up.policies {
-		w.touched, w.anew, w.was, w.moved = false, false, nil, nil
+		w.touched, w.anew, w.up = false, false, nil
 	}
 	*up = update{}
+	e.was = policy.Snapshot{}
 }
 
 // dropRole takes away r unless a profile has come to it, and the bundles of
 // buckets that no other role has.
 func (e *Engine) dropRole(r *role) {
-	if r.profiles.len() > 0 || e.roles[r.key] != r {
+	if r.profiles.len() > 0 || r.dropped {
 		return
 	}
-	delete(e.roles, r.key)
+	r.dropped = true
+	e.roles.remove(r)
 	for _, b := range r.bundles {
 		b.roles.remove(r)
-		if b.axis == nil || b.roles.len() > 0 || b.axis.bundles[b.bucket] != b {
+		if b.at == nil || b.roles.len() > 0 || b.at.axis.bundles[b.at.name] != b {
 			continue
 		}
-		delete(b.axis.bundles, b.bucket)
+		for _, p := range b.parts {
+			e.touchPolicy(p.of) // before b is none of its bundles
+		}
+		delete(b.at.axis.bundles, b.at.name)
 		for _, p := range b.parts {
 			e.releaseGroups(p)
-			e.leaveBundle(p.rule.Policy, b)
+			e.leaveBundle(p.of, b)
 		}
 	}
 }
 
 // Targets returns the names of the Targets, sorted.
-func (e *Engine) Targets() []string { return slices.Sorted(maps.Keys(e.targets)) }
+func (e *Engine) Targets() []string {
+	out := make([]string, 0, e.targets.len())
+	for t := range e.targets.all() {
+		out = append(out, t.name)
+	}
+	slices.Sort(out)
+	return out
+}
 
 // Ruleset returns what a Target must enforce, in time in proportion to its size;
 // ok is false when there is no such Target.
 func (e *Engine) Ruleset(name string) (rs policy.Ruleset, ok bool) {
-	t := e.targets[name]
+	t := e.target(name)
 	if t == nil {
 		return policy.Ruleset{}, false
 	}
 	rs.Target = name
 	bundles, groups := map[*bundle]bool{}, map[*selection]bool{}
-	roles := map[*role]bool{}
+	roles := map[*role]*lists{}
 	for w := range t.workloads.all() {
 		p, _ := e.profileOf(w)
-		rs.Workloads = append(rs.Workloads, p.role.lists.enforced(w))
-		if roles[p.role] {
+		l, known := roles[p.role]
+		if !known {
+			l = p.role.now()
+			roles[p.role] = l
+		}
+		rs.Workloads = append(rs.Workloads, l.enforced(w))
+		if known {
 			continue
 		}
-		roles[p.role] = true
 		for _, b := range p.role.bundles {
 			bundles[b] = true
 		}
 	}
 	for b := range bundles {
 		for _, p := range b.parts {
-			rs.Rules = append(rs.Rules, *p.rule)
+			rs.Rules = append(rs.Rules, *e.targetRule(p))
 		}
 		for s := range b.groups.all() {
 			groups[s] = true
@@ -376,24 +430,24 @@ func (e *Engine) Ruleset(name string) (rs policy.Ruleset, ok bool) {
 	}
 	slices.SortFunc(rs.Rules, func(a, b policy.TargetRule) int { return a.Compare(&b) })
 	for s := range groups {
-		rs.Groups = append(rs.Groups, policy.Members{Key: s.key, Workloads: s.members()})
+		rs.Groups = append(rs.Groups, policy.Members{Key: s.key(), Workloads: s.members()})
 	}
 	slices.SortFunc(rs.Groups, func(a, b policy.Members) int { return cmp.Compare(a.Key, b.Key) })
-	rs.Exports = t.exports
+	rs.Exports = t.exported()
 	return rs, true
 }
 
 // members returns the workloads that s picks and that count as peers, by ID.
 func (s *selection) members() []*policy.Workload {
 	var out []*policy.Workload
-	for _, p := range s.profiles {
-		for w := range p.profile.workloads.all() {
+	for p := range s.profiles.all() {
+		for w := range p.workloads.all() {
 			if w.IsPeer() {
 				out = append(out, w)
 			}
 		}
 	}
-	if len(s.profiles) > 1 {
+	if s.profiles.pages != nil {
 		slices.SortFunc(out, byID)
 	}
 	return out

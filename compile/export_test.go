@@ -4,13 +4,10 @@ package compile
 // an empty Snapshot last.
 func (e *Engine) Nodes() map[string]int {
 	n := map[string]int{
-		"spaces": len(e.spaces), "spacesBy": len(e.spacesBy), "nsels": len(e.nsels), "nselScope": len(e.nselScope.shelves),
-		"profiles": len(e.profiles), "postings": len(e.postings), "selections": len(e.selections),
-		"policies": len(e.policies), "users": len(e.users), "applied": len(e.applied), "axisKeys": len(e.axisKeys),
-		"roles": len(e.roles), "targets": len(e.targets), "realms": len(e.realms),
-	}
-	for i := range e.everywhere {
-		n["everywhere"] += len(e.everywhere[i].shelves)
+		"spaces": len(e.spaces), "spacesBy": len(e.spacesBy), "nsels": len(e.nsels), "shelves": len(e.shelves),
+		"profiles": e.profiles.len(), "labels": e.labels.len(), "selections": e.selections.len(), "also": len(e.also),
+		"policies": e.policies.len(), "users": len(e.users), "applied": len(e.applied), "axisKeys": len(e.axisKeys),
+		"roles": e.roles.len(), "targets": e.targets.len(), "realms": len(e.realms),
 	}
 	for k, v := range n {
 		if v == 0 {

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -54,10 +55,13 @@ func (c *compiler) export(rulesets []policy.Ruleset) {
 
 // nameGroups counts the groups that p, a rule of t, has as peers which it lets pass.
 func (e *Engine) nameGroups(t *target, p *part) {
-	if t.realm == "" {
+	if !t.hasRealm {
 		return
 	}
 	for _, s := range p.groups[:p.named] {
+		if s.namers == nil {
+			s.namers = &bag[*target]{}
+		}
 		if s.namers.add(t) {
 			e.rename(s)
 		}
@@ -65,19 +69,22 @@ func (e *Engine) nameGroups(t *target, p *part) {
 }
 
 func (e *Engine) unnameGroups(t *target, p *part) {
-	if t.realm == "" {
+	if !t.hasRealm {
 		return
 	}
 	for _, s := range p.groups[:p.named] {
 		if s.namers.remove(t) {
 			e.rename(s)
 		}
+		if s.namers.len() == 0 {
+			s.namers = nil
+		}
 	}
 }
 
 // nameAll calls f for all parts of b as it is now, settled or not.
 func (e *Engine) nameAll(t *target, b *bundle, f func(*target, *part)) {
-	if t.realm == "" {
+	if !t.hasRealm {
 		return
 	}
 	for _, p := range b.parts {
@@ -85,7 +92,10 @@ func (e *Engine) nameAll(t *target, b *bundle, f func(*target, *part)) {
 			f(t, p)
 		}
 	}
-	for _, p := range b.added {
+	if b.up == nil {
+		return
+	}
+	for _, p := range b.up.added {
 		f(t, p)
 	}
 }
@@ -112,7 +122,7 @@ func (e *Engine) outdate(w *policy.Workload) {
 // Targets name a group or name it no more, or because its members are others.
 func (e *Engine) logExports() {
 	for _, s := range e.up.renamed {
-		e.outdateAll(s.profiles)
+		e.outdateAll(s.profiles.all())
 	}
 	for _, c := range e.up.workloads {
 		for _, w := range []*policy.Workload{c.old, c.now} {
@@ -123,26 +133,28 @@ func (e *Engine) logExports() {
 	}
 	for _, p := range e.up.drifted {
 		if len(p.drift.gained)+len(p.drift.lost) > 0 {
-			e.outdateAll([]picked{{profile: p}})
+			e.outdateAll(func(yield func(*profile) bool) { yield(p) })
 		}
 	}
 	for _, t := range e.up.staleExports {
 		now := e.exportsOf(t)
-		if slices.EqualFunc(t.exports, now, equalExports) {
+		if slices.EqualFunc(t.exported(), now, equalExports) {
 			continue
 		}
-		t.exports = now
+		if t.exports = nil; now != nil {
+			t.exports = &now
+		}
 		log := e.logOf(t)
 		log.exports, log.hasExports = now, true
 	}
 }
 
-func (e *Engine) outdateAll(list []picked) {
+func (e *Engine) outdateAll(profiles iter.Seq[*profile]) {
 	if len(e.realms) == 0 {
 		return
 	}
-	for _, p := range list {
-		for w := range p.profile.workloads.all() {
+	for p := range profiles {
+		for w := range p.workloads.all() {
 			e.outdate(w)
 		}
 	}
@@ -154,7 +166,7 @@ func equalExports(a, b policy.Export) bool {
 
 // exportsOf finds the exports of t, at a cost in proportion to its workloads.
 func (e *Engine) exportsOf(t *target) []policy.Export {
-	if e.realms[t.realm] < 2 {
+	if e.realms[policy.Realm(t.name)] < 2 {
 		return nil
 	}
 	of := map[*selection]*policy.Export{}
@@ -164,19 +176,19 @@ func (e *Engine) exportsOf(t *target) []policy.Export {
 			continue
 		}
 		p, _ := e.profileOf(w)
-		for _, m := range p.matches {
-			if m.sel.namers.len() == 0 || none[m.sel] {
+		for s := range p.matches.all() {
+			if s.namers == nil || none[s] {
 				continue
 			}
-			x := of[m.sel]
+			x := of[s]
 			if x == nil {
-				targets := m.sel.namersBeside(t)
+				targets := s.namersBeside(t)
 				if len(targets) == 0 {
-					none[m.sel] = true
+					none[s] = true
 					continue
 				}
-				x = &policy.Export{Members: policy.Members{Key: m.sel.key}, Targets: targets}
-				of[m.sel] = x
+				x = &policy.Export{Members: policy.Members{Key: s.key()}, Targets: targets}
+				of[s] = x
 			}
 			x.Workloads = append(x.Workloads, w)
 		}
@@ -191,9 +203,12 @@ func (e *Engine) exportsOf(t *target) []policy.Export {
 
 // namersBeside returns the other Targets of t's realm that name s, sorted.
 func (s *selection) namersBeside(t *target) []string {
+	if s.namers == nil {
+		return nil
+	}
 	var out []string
 	for o := range s.namers.all() {
-		if o != t && o.realm == t.realm {
+		if o != t && policy.Realm(o.name) == policy.Realm(t.name) {
 			out = append(out, o.name)
 		}
 	}

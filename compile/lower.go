@@ -14,8 +14,8 @@ type lowered struct {
 	countsOnly bool
 	// rule is what all its parts share: without Key and Groups.
 	rule     policy.TargetRule
-	absolute []policy.Selection // peers that are the same for all subjects
-	hasBase  bool               // it matches peers that are the same for all subjects, or none at all
+	absolute []*policy.Selection // peers that are the same for all subjects
+	hasBase  bool                // it matches peers that are the same for all subjects, or none at all
 	relative []relative
 }
 
@@ -23,13 +23,20 @@ type lowered struct {
 type relative struct {
 	own        bool     // the subject's namespace
 	keys       []string // those with the same values of these keys
-	selections []policy.Selection
+	selections []*policy.Selection
 }
 
 // lower resolves rule i of one direction of p.
 func lower(s policy.Snapshot, p *policy.Policy, d policy.Direction, i int) lowered {
+	var l lowered
+	l.read(s, p, d, i)
+	return l
+}
+
+// read makes l what lower returns. It writes over what l had.
+func (l *lowered) read(s policy.Snapshot, p *policy.Policy, d policy.Direction, i int) {
 	r := &p.Rules(d)[i]
-	l := lowered{subjects: s.Subjects(p.Applied(r), p.Namespace)}
+	*l = lowered{subjects: s.Subjects(p.Applied(r), p.Namespace), absolute: l.absolute[:0]}
 	tier, known := s.TierNumber(p.Tier)
 	l.rule = policy.TargetRule{
 		Policy: p.ID, Name: r.Name, Direction: d, Tier: tier, Priority: p.Priority, Index: i, Action: r.Action,
@@ -41,17 +48,18 @@ func lower(s policy.Snapshot, p *policy.Policy, d policy.Direction, i int) lower
 	}
 	l.countsOnly = !known && (l.rule.Action == policy.Allow || l.rule.Action == policy.Pass)
 
-	selections, groups := r.Peers.Set.Selections, r.Peers.Set.Groups
-	for _, id := range groups {
-		more, blocks, _ := s.Members(id)
+	for i := range r.Peers.Set.Selections {
+		l.addPeer(in(r.Peers.Set.Selections, i))
+	}
+	for _, id := range r.Peers.Set.Groups {
+		selections, blocks, _ := s.Members(id)
 		if l.rule.Action != policy.Allow && l.rule.Action != policy.Pass && s.IsUnread(id) {
 			l.rule.AllPeers = true
 		}
-		selections = append(slices.Clip(selections), more...)
+		for i := range selections {
+			l.addPeer(in(selections, i))
+		}
 		l.rule.Blocks = append(slices.Clip(l.rule.Blocks), blocks...)
-	}
-	for _, sel := range selections {
-		l.addPeer(sel)
 	}
 	if d == policy.Egress {
 		l.rule.Names = r.Peers.Names
@@ -66,7 +74,6 @@ func lower(s policy.Snapshot, p *policy.Policy, d policy.Direction, i int) lower
 		l.rule.PortGroups = portGroups
 	}
 	l.hasBase = byAddr || len(l.absolute) > 0 || len(l.relative) == 0
-	return l
 }
 
 // portGroups are the Keys of everyone who may declare a port.
@@ -79,7 +86,16 @@ var everyone = []policy.Selection{
 	{Kind: policy.KindPod, Scope: policy.AllNamespaces},
 }
 
-func (l *lowered) addPeer(sel policy.Selection) {
+// in returns the i-th Selection of a list. Who keeps it keeps all of a short list, and nothing else of a long one.
+func in(list []policy.Selection, i int) *policy.Selection {
+	if len(list) <= 4 {
+		return &list[i]
+	}
+	own := list[i]
+	return &own
+}
+
+func (l *lowered) addPeer(sel *policy.Selection) {
 	if !sel.IsRelative() {
 		l.absolute = append(l.absolute, sel)
 		return
@@ -91,7 +107,7 @@ func (l *lowered) addPeer(sel policy.Selection) {
 			return
 		}
 	}
-	r := relative{own: own, selections: []policy.Selection{sel}}
+	r := relative{own: own, selections: []*policy.Selection{sel}}
 	if !own {
 		r.keys = sel.SameKeys
 	}
@@ -120,7 +136,7 @@ func (r relative) bucket(ns *policy.Namespace) (name string, ok bool) {
 
 // part returns the TargetRule of l for one bucket, or for all subjects where
 // bucket is empty, with the selections that are its peers there.
-func (l *lowered) part(bucket string, selections []policy.Selection) policy.TargetRule {
+func (l *lowered) part(bucket string, selections []*policy.Selection) policy.TargetRule {
 	r := l.rule
 	if bucket != "" {
 		r.AllPeers, r.Blocks, r.Names, r.Services, r.PortGroups = false, nil, nil, nil, nil
@@ -131,7 +147,7 @@ func (l *lowered) part(bucket string, selections []policy.Selection) policy.Targ
 }
 
 // keys returns the canonical forms of selections, sorted, each once.
-func keys(selections []policy.Selection) []string {
+func keys(selections []*policy.Selection) []string {
 	if len(selections) == 0 {
 		return nil
 	}
@@ -144,10 +160,10 @@ func keys(selections []policy.Selection) []string {
 }
 
 // resolve returns selections as they stand for a subject in ns.
-func resolve(selections []policy.Selection, ns *policy.Namespace) []policy.Selection {
-	out := make([]policy.Selection, len(selections))
+func resolve(selections []*policy.Selection, ns *policy.Namespace) []*policy.Selection {
+	out := make([]*policy.Selection, len(selections))
 	for i, sel := range selections {
-		out[i] = sel.For(ns)
+		out[i] = new(sel.For(ns))
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package compile
 import (
 	"cmp"
 	"hash/maphash"
+	"iter"
 	"slices"
 
 	"isobar.dev/policy"
@@ -10,183 +11,186 @@ import (
 
 // Who matches what: namespaces and selectors of namespaces; profiles, which are
 // workloads that look the same to every Selection, and Selections. Both ways it
-// is found by label: a Selection is filed on shelves by one of its
-// requirements, and profiles are posted under each of their labels.
+// is found by label: profiles stand under each of their labels, and a Selection
+// is filed under one of its requirements.
 
-// scope is where Selections of one Kind look: a namespace, namespaces by their
-// labels, or everywhere. Its shelves hold the Selections.
-type scope struct{ shelves map[shelfKey]*shelf }
-
-// shelfKey is a label that all Selections of a shelf require, a key that they
-// require, or, when it is zero, nothing.
-type shelfKey struct {
-	how        filing
-	key, value string
+// label is a label that profiles have or Selections require, a key that these require, or, when it is zero,
+// nothing.
+type label struct {
+	asked
+	hash     uint32
+	next     *label
+	profiles sorted[profile]   // those that have it, by space
+	wants    sorted[selection] // those that are filed under it, by where they look
 }
 
-type filing uint8
+// asked is what a Selection, or a selector of namespaces, is filed under: a label, or one of
+// the two below.
+type asked struct{ key, value string }
 
-const (
-	byNothing filing = iota
-	byKey
-	byValue
-)
+// anyValue stands for a key whatever its value; no label has such a value.
+const anyValue = "\x00"
 
-type shelf struct {
-	key   shelfKey
-	slots []slot
-}
+// anything stands for no requirement at all; no label has such a key.
+var anything = asked{key: "\x00"}
 
-// slot is one filed thing, and which of its places this is.
-type slot struct {
-	it    *filed
-	place int
-}
-
-// filed is what a Selection or a selector of namespaces has of shelves.
-type filed struct {
-	requires  policy.Selector
-	places    []place // one, or one for each value
-	selection *selection
-	nsel      *nsel
-}
-
-type place struct {
-	shelf *shelf
-	i     int
-}
+func (l *label) link() (uint32, **label) { return l.hash, &l.next }
 
 // serviceAccountKey stands for the service account among labels; no label has such a key.
 const serviceAccountKey = "\x00account"
 
-// file puts it on the shelves of the requirement that has the emptiest: so what
-// tells many Selections apart is what they are found by.
-func (s *scope) file(it *filed) {
-	best, fewest := []shelfKey{{}}, -1
-	for _, r := range it.requires {
-		var keys []shelfKey
-		switch r.Op {
+func (e *Engine) hashOf(a asked) uint32 {
+	var h maphash.Hash // its own: who reads may do so beside others
+	h.SetSeed(e.seed)
+	h.WriteString(a.key)
+	h.WriteByte(0)
+	h.WriteString(a.value)
+	return uint32(h.Sum64())
+}
+
+// label returns what is known of a, or nil when that is nothing.
+func (e *Engine) label(a asked) *label {
+	for l := e.labels.at(e.hashOf(a)); l != nil; l = l.next {
+		if l.asked == a {
+			return l
+		}
+	}
+	return nil
+}
+
+// makeLabel is label, and makes one that is not there.
+func (e *Engine) makeLabel(a asked) *label {
+	l := e.label(a)
+	if l == nil {
+		l = &label{asked: a, hash: e.hashOf(a)}
+		e.labels.add(l)
+	}
+	return l
+}
+
+func (e *Engine) dropLabelIfUnused(l *label) {
+	if l.profiles.isEmpty() && l.wants.isEmpty() {
+		e.labels.remove(l)
+	}
+}
+
+// in yields the profiles of sp that have l.
+func (l *label) in(sp *space) iter.Seq[*profile] {
+	return func(yield func(*profile) bool) {
+		for p := range l.profiles.from(func(p *profile) int { return p.compare(sp.id, 0) }) {
+			if p.space != sp || !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// choose returns under what something that requires sel is best filed, given how much is filed already: so what
+// tells many apart is what they are found by.
+func choose(sel policy.Selector, account string, filed func(asked) int) []asked {
+	best, fewest := []asked{anything}, -1
+	consider := func(key string, op policy.Operator, values []string) {
+		var under []asked
+		switch op {
 		case policy.In:
-			for _, v := range r.Values {
-				keys = append(keys, shelfKey{byValue, r.Key, v})
+			for _, v := range values {
+				under = append(under, asked{key, v})
 			}
 		case policy.Exists:
-			keys = []shelfKey{{byKey, r.Key, ""}}
+			under = []asked{{key, anyValue}}
 		default:
-			continue
+			return
 		}
 		n := 0
-		for _, k := range keys {
-			if sh := s.shelves[k]; sh != nil {
-				n += len(sh.slots)
-			}
+		for _, a := range under {
+			n += filed(a)
 		}
-		if r.Op == policy.Exists {
+		if op == policy.Exists {
 			n += 1 << 30 // any value is better
 		}
 		if fewest < 0 || n < fewest {
-			best, fewest = keys, n
+			best, fewest = under, n
 		}
 	}
-	if s.shelves == nil {
-		s.shelves = map[shelfKey]*shelf{}
-	}
-	slices.SortFunc(best, func(a, b shelfKey) int { return cmp.Compare(a.value, b.value) })
-	for _, k := range slices.Compact(best) {
-		sh := s.shelves[k]
-		if sh == nil {
-			sh = &shelf{key: k}
-			s.shelves[k] = sh
-		}
-		it.places = append(it.places, place{sh, len(sh.slots)})
-		sh.slots = append(sh.slots, slot{it, len(it.places) - 1})
-	}
-}
-
-// unfile takes it off its shelves.
-func (s *scope) unfile(it *filed) {
-	for _, p := range it.places {
-		last := len(p.shelf.slots) - 1
-		moved := p.shelf.slots[last]
-		p.shelf.slots[p.i] = moved
-		moved.it.places[moved.place].i = p.i
-		p.shelf.slots[last] = slot{}
-		if p.shelf.slots = p.shelf.slots[:last]; last == 0 {
-			delete(s.shelves, p.shelf.key)
-		}
-	}
-	it.places = nil
-}
-
-// candidates calls f with what may match labels; it may be called twice with one.
-func (s *scope) candidates(labels policy.Labels, account string, f func(*filed)) {
-	if len(s.shelves) == 0 {
-		return
-	}
-	look := func(k shelfKey) {
-		if sh := s.shelves[k]; sh != nil {
-			for _, sl := range sh.slots {
-				f(sl.it)
-			}
-		}
-	}
-	look(shelfKey{})
-	for _, l := range labels {
-		look(shelfKey{byValue, l.Key, l.Value})
-		look(shelfKey{byKey, l.Key, ""})
+	for _, r := range sel {
+		consider(r.Key, r.Op, r.Values)
 	}
 	if account != "" {
-		look(shelfKey{byValue, serviceAccountKey, account})
+		consider(serviceAccountKey, policy.In, []string{account})
 	}
+	slices.SortFunc(best, func(a, b asked) int { return cmp.Compare(a.value, b.value) })
+	return slices.Compact(best)
 }
-
-// kinds is one scope for each Kind.
-type kinds [policy.KindNode + 1]scope
 
 // space is a namespace as far as it is known: by its object, or by workloads in it.
 type space struct {
+	id       uint64
 	name     string
 	ns       *policy.Namespace // nil when it is not known
-	kinds    kinds             // Selections of this namespace
 	nsels    []*nsel           // those that match it
-	profiles []*profile
-	postings map[policy.Label]*posting
-	named    int // Selections of this namespace
-}
-
-// posting is the profiles of one namespace that have one label.
-type posting struct {
-	space    *space
-	i        int // in Engine.postings
-	profiles []*profile
+	profiles sorted[profile]   // by id
+	wanted   int32             // Selections of this namespace
 }
 
 // nsel is a selector of namespaces.
 type nsel struct {
-	filed
-	key    string
-	kinds  kinds
-	spaces bag[*space]
-	users  int // Selections
+	id       uint64
+	key      string
+	requires policy.Selector
+	places   []place // where it is filed
+	spaces   bag[*space]
+	users    int // Selections
 }
+
+// everywhere is the id of the place where Selections of all namespaces look. Others are those of
+// spaces and nsels.
+const everywhere = 0
 
 // profile is workloads that look the same to every Selection.
 type profile struct {
-	hash      uint64
-	next      *profile // of the same hash
+	id        uint64
+	next      *profile
+	hash      uint32
 	kind      policy.Kind
 	fresh     bool // made by this Update
 	dirty     bool // its role may be another
 	moved     bool // its role is another
 	space     *space
-	account   string
-	labels    policy.Labels
+	like      *policy.Workload // one of its workloads, or the last that it had
 	workloads roster
-	inSpace   int      // its place in space.profiles
-	posted    []posted // for each label
-	matches   []match  // in no order
-	role      *role    // nil for as long as it is fresh
-	drift     *drift   // nil when matches are what they were
+	matches   sorted[selection] // that pick it, by id
+	role      *role             // nil for as long as it is fresh
+	drift     *drift            // nil when matches are what they were
+}
+
+func (p *profile) link() (uint32, **profile) { return p.hash, &p.next }
+
+// compare compares the place of p under a label with that of a space and an id.
+func (p *profile) compare(space, id uint64) int {
+	return cmp.Or(cmp.Compare(p.space.id, space), cmp.Compare(p.id, id))
+}
+
+func (p *profile) place() func(*profile) int {
+	return func(o *profile) int { return o.compare(p.space.id, p.id) }
+}
+
+// by returns the place of p where profiles are by their ids.
+func (p *profile) by() func(*profile) int {
+	return func(o *profile) int { return cmp.Compare(o.id, p.id) }
+}
+
+// put adds w, or replaces the one of its ID.
+func (p *profile) put(w *policy.Workload) {
+	p.like = w
+	p.workloads.put(w)
+}
+
+// remove takes away the workload of an ID.
+func (p *profile) remove(id string) {
+	p.workloads.remove(id)
+	if w := p.workloads.first(); w != nil {
+		p.like = w
+	}
 }
 
 // drift is what an Update has changed of the matches of a profile that was there.
@@ -195,72 +199,112 @@ type drift struct {
 	isGained     map[*selection]bool // once it is net
 }
 
-// moved is a profile whose role is another, and the lists that it had: nil when
+// moved is a profile whose role is another, and the role that it had: nil when
 // it is fresh.
 type moved struct {
 	profile *profile
-	start   *lists
-}
-
-type posted struct {
-	posting *posting
-	i       int
-}
-
-// match is a Selection that picks a profile, and the profile's place there.
-type match struct {
-	sel *selection
-	i   int
-}
-
-// picked is a profile that a Selection picks, and the Selection's place there.
-type picked struct {
-	profile *profile
-	i       int
+	from    *role
 }
 
 // selection is a Selection that is in use: as a group of rules' peers, or in
 // what rules apply to.
 type selection struct {
-	filed
-	key      string
-	sel      policy.Selection
-	nsel     *nsel  // where it looks ByLabels
-	space    *space // where it looks in OneNamespace
-	profiles []picked
-	users    int
-	applied  bag[*applied]
-	targets  bag[*target] // those that need its members, counted by bundles
-	touched  map[*target]bool
-	namers   bag[*target] // those of a realm whose Allow and Pass rules name it, counted by parts
-	renamed  bool         // namers are others
+	id       uint64
+	next     *selection
+	sel      *policy.Selection // as the first that used it wrote it
+	space    *space            // where it looks in OneNamespace
+	nsel     *nsel             // where it looks ByLabels
+	under    *label            // where it is filed, for the most part: see Engine.also
+	profiles sorted[profile]   // that it picks, by id
+	alone    *applied          // that of it alone; nil when rules apply to no such set
+	sets     *bag[*applied]    // those that it has a part in; nil for none
+	targets  bag[*target]      // those that need its members, counted by bundles
+	namers   *bag[*target]     // those of a realm whose Allow and Pass rules name it, counted by parts; nil for none
+	up       *selectionUpdate
+	mark     uint64
+	hash     uint32 // of its Key
+	users    int32
 	fresh    bool
 	dead     bool // users may be none
-	mark     uint64
-	log      *GroupChange
+	renamed  bool // namers are others
 }
 
-func (e *Engine) profileHash(kind policy.Kind, namespace, account string, labels policy.Labels) uint64 {
+// selectionUpdate is what an Update has changed of a selection that was there.
+type selectionUpdate struct {
+	touched map[*target]bool // to whether they needed it
+	log     *GroupChange
+}
+
+func (s *selection) link() (uint32, **selection) { return s.hash, &s.next }
+
+// looksIn returns the id of where s looks.
+func (s *selection) looksIn() uint64 {
+	switch {
+	case s.space != nil:
+		return s.space.id
+	case s.nsel != nil:
+		return s.nsel.id
+	}
+	return everywhere
+}
+
+// compare compares the place of s under a label with that of a scope and an id.
+func (s *selection) compare(scope, id uint64) int {
+	return cmp.Or(cmp.Compare(s.looksIn(), scope), cmp.Compare(s.id, id))
+}
+
+func (s *selection) place() func(*selection) int {
+	scope := s.looksIn()
+	return func(o *selection) int { return o.compare(scope, s.id) }
+}
+
+// by returns the place of s where selections are by their ids.
+func (s *selection) by() func(*selection) int {
+	return func(o *selection) int { return cmp.Compare(o.id, s.id) }
+}
+
+// eachApplied calls f with each set that rules apply to and that s has a part in.
+func (s *selection) eachApplied(f func(*applied)) {
+	if s.alone != nil {
+		f(s.alone)
+	}
+	if s.sets == nil {
+		return
+	}
+	for a := range s.sets.all() {
+		f(a)
+	}
+}
+
+// isApplied says whether rules apply to a set that s has a part in.
+func (s *selection) isApplied() bool { return s.alone != nil || s.sets != nil }
+
+func (e *Engine) newID() uint64 {
+	e.lastID++
+	return e.lastID
+}
+
+func (e *Engine) profileHash(w *policy.Workload) uint32 {
 	var h maphash.Hash // its own: who reads may do so beside others
 	h.SetSeed(e.seed)
-	h.WriteByte(byte(kind))
-	h.WriteString(namespace)
+	h.WriteByte(byte(w.Kind))
+	h.WriteString(w.Namespace)
 	h.WriteByte(0)
-	h.WriteString(account)
-	for _, l := range labels {
+	h.WriteString(w.ServiceAccount)
+	for _, l := range w.Labels {
 		h.WriteByte(0)
 		h.WriteString(l.Key)
 		h.WriteByte(0)
 		h.WriteString(l.Value)
 	}
-	return h.Sum64()
+	return uint32(h.Sum64())
 }
 
 // profileOf returns the profile of w, or nil when there is none.
-func (e *Engine) profileOf(w *policy.Workload) (*profile, uint64) {
-	hash := e.profileHash(w.Kind, w.Namespace, w.ServiceAccount, w.Labels)
-	for p := e.profiles[hash]; p != nil; p = p.next {
-		if p.kind == w.Kind && p.space.name == w.Namespace && p.account == w.ServiceAccount && slices.Equal(p.labels, w.Labels) {
+func (e *Engine) profileOf(w *policy.Workload) (*profile, uint32) {
+	hash := e.profileHash(w)
+	for p := e.profiles.at(hash); p != nil; p = p.next {
+		if p.kind == w.Kind && p.space.name == w.Namespace && p.like.ServiceAccount == w.ServiceAccount && slices.Equal(p.like.Labels, w.Labels) {
 			return p, hash
 		}
 	}
@@ -268,62 +312,62 @@ func (e *Engine) profileOf(w *policy.Workload) (*profile, uint64) {
 }
 
 // addProfile makes the profile of w and finds what picks it.
-func (e *Engine) addProfile(w *policy.Workload, hash uint64) *profile {
+func (e *Engine) addProfile(w *policy.Workload, hash uint32) *profile {
 	sp := e.spaceOf(w.Namespace)
-	p := &profile{
-		hash: hash, next: e.profiles[hash], kind: w.Kind, space: sp, account: w.ServiceAccount, labels: w.Labels,
-		inSpace: len(sp.profiles), fresh: true,
-	}
-	e.profiles[hash] = p
+	p := &profile{id: e.newID(), hash: hash, kind: w.Kind, space: sp, like: w, fresh: true}
+	e.profiles.add(p)
 	e.up.freshProfiles = append(e.up.freshProfiles, p)
 	e.soil(p)
-	sp.profiles = append(sp.profiles, p)
-	if len(p.labels) > 0 {
-		p.posted = make([]posted, len(p.labels))
+	sp.profiles.put(p, p.by())
+	for _, l := range w.Labels {
+		e.makeLabel(asked{l.Key, l.Value}).profiles.put(p, p.place())
 	}
-	for i, l := range p.labels {
-		po := sp.postings[l]
-		if po == nil {
-			if sp.postings == nil {
-				sp.postings = map[policy.Label]*posting{}
-			}
-			po = &posting{space: sp, i: len(e.postings[l])}
-			sp.postings[l] = po
-			e.postings[l] = append(e.postings[l], po)
-		}
-		p.posted[i] = posted{po, len(po.profiles)}
-		po.profiles = append(po.profiles, p)
-	}
-	if int(p.kind) < len(sp.kinds) {
-		e.matchIn(p, &sp.kinds[p.kind])
-		e.matchIn(p, &e.everywhere[p.kind])
-		for _, n := range sp.nsels {
-			e.matchIn(p, &n.kinds[p.kind])
-		}
+	e.matchIn(p, everywhere, sp.id)
+	for _, n := range sp.nsels {
+		e.matchIn(p, n.id)
 	}
 	return p
 }
 
-// matchIn connects p to the Selections of a scope that covers it.
-func (e *Engine) matchIn(p *profile, s *scope) {
-	s.candidates(p.labels, p.account, func(it *filed) {
-		if it.selection.fits(p) {
-			e.connect(p, it.selection)
+// matchIn connects p to the Selections that look in these scopes, each of which covers it.
+func (e *Engine) matchIn(p *profile, scopes ...uint64) {
+	look := func(a asked) {
+		l := e.label(a)
+		if l == nil || l.wants.isEmpty() {
+			return
 		}
-	})
+		for _, scope := range scopes {
+			for s := range l.wants.from(func(s *selection) int { return s.compare(scope, 0) }) {
+				if s.looksIn() != scope {
+					break
+				}
+				if s.fits(p) {
+					e.connect(p, s)
+				}
+			}
+		}
+	}
+	look(anything)
+	for _, l := range p.like.Labels {
+		look(asked{l.Key, l.Value})
+		look(asked{l.Key, anyValue})
+	}
+	if p.like.ServiceAccount != "" {
+		look(asked{serviceAccountKey, p.like.ServiceAccount})
+	}
 }
 
 // fits says whether s picks p, its scope aside.
 func (s *selection) fits(p *profile) bool {
-	return s.sel.Kind == p.kind && (s.sel.ServiceAccount == "" || s.sel.ServiceAccount == p.account) && s.sel.Labels.Matches(p.labels)
+	return s.sel.Kind == p.kind && p.kind != 0 && (s.sel.ServiceAccount == "" || s.sel.ServiceAccount == p.like.ServiceAccount) && s.sel.Labels.Matches(p.like.Labels)
 }
 
-// connect notes that s picks p. A scope covers p once and files s under values
+// connect notes that s picks p. A scope covers p once and s is filed under values
 // of one key, of which p has one: so it is not asked twice.
 func (e *Engine) connect(p *profile, s *selection) {
-	p.matches = append(p.matches, match{s, len(s.profiles)})
-	s.profiles = append(s.profiles, picked{p, len(p.matches) - 1})
-	if s.applied.len() > 0 {
+	p.matches.put(s, s.by())
+	s.profiles.put(p, p.by())
+	if s.isApplied() {
 		e.soil(p)
 	}
 	if d := e.driftOf(p); d != nil {
@@ -331,26 +375,10 @@ func (e *Engine) connect(p *profile, s *selection) {
 	}
 }
 
-// disconnect takes away match i of p.
-func (e *Engine) disconnect(p *profile, i int) {
-	m := p.matches[i]
-	last := len(m.sel.profiles) - 1
-	if m.i != last {
-		moved := m.sel.profiles[last]
-		m.sel.profiles[m.i] = moved
-		moved.profile.matches[moved.i].i = m.i
-	}
-	m.sel.profiles[last] = picked{}
-	m.sel.profiles = m.sel.profiles[:last]
-
-	last = len(p.matches) - 1
-	if i != last {
-		moved := p.matches[last]
-		p.matches[i] = moved
-		moved.sel.profiles[moved.i].i = i
-	}
-	p.matches[last] = match{}
-	p.matches = p.matches[:last]
+// disconnect notes that s does not pick p any more.
+func (e *Engine) disconnect(p *profile, s *selection) {
+	p.matches.remove(s.by())
+	s.profiles.remove(p.by())
 }
 
 // driftOf returns where it is noted what p has gained and lost; nil for a fresh
@@ -375,8 +403,29 @@ func (e *Engine) soil(p *profile) {
 func (e *Engine) spaceOf(name string) *space {
 	sp := e.spaces[name]
 	if sp == nil {
-		sp = &space{name: name}
+		sp = &space{id: e.newID(), name: name}
 		e.spaces[name] = sp
 	}
 	return sp
+}
+
+// dropProfile takes away p, which has no workloads and no role.
+func (e *Engine) dropProfile(p *profile) {
+	for !p.matches.isEmpty() {
+		e.disconnect(p, p.matches.first())
+	}
+	for _, l := range p.like.Labels {
+		at := e.label(asked{l.Key, l.Value})
+		at.profiles.remove(p.place())
+		e.dropLabelIfUnused(at)
+	}
+	p.space.profiles.remove(p.by())
+	e.profiles.remove(p)
+	e.dropSpaceIfUnused(p.space)
+}
+
+func (e *Engine) dropSpaceIfUnused(sp *space) {
+	if sp.ns == nil && sp.profiles.isEmpty() && sp.wanted == 0 {
+		delete(e.spaces, sp.name)
+	}
 }

@@ -43,12 +43,12 @@ func (e *Engine) logMember(c changed) {
 		}
 	}
 	if c.now != nil && c.now.IsPeer() {
-		for _, m := range c.into.matches {
-			if m.sel.mark == e.stamp {
-				e.remember(m.sel, c.old)
+		for s := range c.into.matches.all() {
+			if s.mark == e.stamp {
+				e.remember(s, c.old)
 			}
-			m.sel.mark = 0
-			e.gain(m.sel, c.now)
+			s.mark = 0
+			e.gain(s, c.now)
 		}
 	}
 	if c.old != nil && c.old.IsPeer() {
@@ -88,11 +88,11 @@ func (p *profile) before() iter.Seq[*selection] {
 		if p.fresh {
 			return
 		}
-		for _, m := range p.matches {
-			if p.drift != nil && p.drift.isGained[m.sel] {
+		for s := range p.matches.all() {
+			if p.drift != nil && p.drift.isGained[s] {
 				continue
 			}
-			if !yield(m.sel) {
+			if !yield(s) {
 				return
 			}
 		}
@@ -135,11 +135,12 @@ func (e *Engine) memberLog(s *selection) *GroupChange {
 	if s.fresh || s.targets.len() == 0 {
 		return nil
 	}
-	if s.log == nil {
-		s.log = &GroupChange{Key: s.key, Selection: &s.sel}
+	up := e.updateOfSelection(s)
+	if up.log == nil {
+		up.log = &GroupChange{Key: s.key(), Selection: s.sel}
 		e.up.loggedSelections = append(e.up.loggedSelections, s)
 	}
-	return s.log
+	return up.log
 }
 
 // logGroups logs the groups that targets have gained and lost, and the members
@@ -149,49 +150,58 @@ func (e *Engine) logGroups() {
 		if s.targets.len() == 0 {
 			continue
 		}
-		whole := s.whole()
+		whole := e.whole(s)
 		for t := range s.targets.all() {
 			e.logGroup(t, whole)
 		}
 	}
 	for _, s := range e.up.loggedSelections {
-		slices.SortFunc(s.log.Workloads, byID)
-		slices.SortFunc(s.log.Were, byID)
-		slices.Sort(s.log.Removed)
+		slices.SortFunc(s.up.log.Workloads, byID)
+		slices.SortFunc(s.up.log.Were, byID)
+		slices.Sort(s.up.log.Removed)
 	}
 	for _, s := range e.up.touchedSelections {
 		var whole, gone *GroupChange
-		for t, had := range s.touched {
+		for t, had := range s.up.touched {
 			switch has := s.targets.has(t); {
 			case has && !had:
 				if whole == nil {
-					whole = s.whole()
+					whole = e.whole(s)
 				}
 				e.logGroup(t, whole)
 			case had && !has:
 				if gone == nil {
-					gone = &GroupChange{Key: s.key, Selection: &s.sel, Gone: true}
+					gone = &GroupChange{Key: s.key(), Selection: s.sel, Gone: true}
 				}
 				e.logGroup(t, gone)
-			case had && has && s.log != nil:
-				e.logGroup(t, s.log)
+			case had && has && s.up.log != nil:
+				e.logGroup(t, s.up.log)
 			}
 		}
 	}
 	for _, s := range e.up.loggedSelections {
 		for t := range s.targets.all() {
-			if _, ok := s.touched[t]; !ok {
-				e.logGroup(t, s.log)
+			if _, ok := s.up.touched[t]; !ok {
+				e.logGroup(t, s.up.log)
 			}
 		}
 	}
 }
 
-func (s *selection) whole() *GroupChange {
-	return &GroupChange{Key: s.key, Selection: &s.sel, New: true, Workloads: s.members()}
+// whole returns the change of those that s is new to.
+func (e *Engine) whole(s *selection) *GroupChange {
+	g := &GroupChange{Key: s.key(), Selection: s.sel, New: true}
+	if e.up.whole {
+		g.Workloads = s.members()
+	}
+	return g
 }
 
 func (e *Engine) logGroup(t *target, g *GroupChange) {
-	log := e.logOf(t)
-	log.groups = append(log.groups, g)
+	if e.up.whole || t.watched {
+		log := e.logOf(t)
+		log.groups = append(log.groups, g)
+		return
+	}
+	e.logChanged(t)
 }

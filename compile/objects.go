@@ -19,14 +19,19 @@ type ObjectChanges struct {
 	// Policies are the IDs of those that may be others, or apply to others; sorted. Those that are
 	// gone are among them.
 	Policies []string
-	Targets  []ObjectChange // by Target; only watched ones
+	// Groups are the Keys of those that have other members than before, or others to whom rules that
+	// name them apply; in no order.
+	Groups  []string
+	Targets []ObjectChange // by Target; only watched ones
+	// Changed are the Targets, watched or not, of which Update returns a Change; sorted.
+	Changed []string
 }
 
-// ObjectChange is what an Update has changed for a watched Target, but for its
-// groups: those are in the Target's [Change].
+// ObjectChange is what an Update has changed for a watched Target.
 type ObjectChange struct {
 	Target   string
 	Policies []PolicyChange // that have come, gone or may be others; by ID
+	Groups   []*GroupChange // as in the Target's [Change], but the members of what is New are left out
 	// Subjects: whom policies apply to on the Target may be others, or in other Subjects.
 	Subjects bool
 }
@@ -59,7 +64,7 @@ type Subjects struct {
 // Unwatch has been called as often.
 func (e *Engine) Watch(name string) {
 	e.watched[name]++
-	if t := e.targets[name]; t != nil {
+	if t := e.target(name); t != nil {
 		t.watched = true
 	}
 }
@@ -70,7 +75,7 @@ func (e *Engine) Unwatch(name string) {
 		return
 	}
 	delete(e.watched, name)
-	if t := e.targets[name]; t != nil {
+	if t := e.target(name); t != nil {
 		t.watched = false
 	}
 }
@@ -81,45 +86,51 @@ func (e *Engine) touchPolicy(w *written) {
 		return
 	}
 	w.touched = true
-	for b := range w.bundles.all() {
-		w.was = append(w.was, b)
-	}
 	e.up.policies = append(e.up.policies, w)
-}
-
-func (e *Engine) joinBundle(id string, b *bundle) {
-	if w := e.policies[id]; w != nil {
-		e.touchPolicy(w)
-		w.bundles.add(b)
-		w.moved = append(w.moved, b)
+	if w.p == nil {
+		return // nowhere
+	}
+	w.up = &writtenUpdate{p: w.p, tier: w.tier}
+	if len(e.watched) > 0 {
+		w.bundles(func(b *bundle) {
+			if !slices.Contains(w.up.was, b) {
+				w.up.was = append(w.up.was, b)
+			}
+		})
 	}
 }
 
-func (e *Engine) leaveBundle(id string, b *bundle) {
-	if w := e.policies[id]; w != nil {
-		e.touchPolicy(w)
-		w.bundles.remove(b)
-		w.moved = append(w.moved, b)
+// joinBundle and leaveBundle note that b has got or lost something of w.
+func (e *Engine) joinBundle(w *written, b *bundle) {
+	e.touchPolicy(w)
+	if len(e.watched) == 0 {
+		return
 	}
+	if w.up == nil {
+		w.up = &writtenUpdate{}
+	}
+	w.up.moved = append(w.up.moved, b)
 }
+
+func (e *Engine) leaveBundle(w *written, b *bundle) { e.joinBundle(w, b) }
 
 // hadTarget says whether b, which was there when the Update began, applied to workloads of t then.
 func (b *bundle) hadTarget(t *target) bool {
-	if had, ok := b.touched[t]; ok {
-		return had
+	if b.up != nil {
+		if had, ok := b.up.touched[t]; ok {
+			return had
+		}
 	}
 	return b.targets.has(t)
 }
 
-// policies calls f with the IDs of the policies that b has anything of; with some more than once.
-func (b *bundle) policies(f func(id string)) {
+// policies calls f with the policies that b has anything of; with some more than once.
+func (b *bundle) policies(f func(*written)) {
 	for _, p := range b.parts {
-		f(p.rule.Policy)
+		f(p.of)
 	}
-	for d := range directions {
-		for _, id := range b.isolators[d] {
-			f(id)
-		}
+	for _, x := range b.isolators {
+		f(x.of)
 	}
 }
 
@@ -127,14 +138,28 @@ func (b *bundle) policies(f func(id string)) {
 type objectLog struct {
 	policies map[string]PolicyChange // those that it had or has, and others
 	subjects bool
+	groups   []*GroupChange
 }
 
-// emitObjects returns what the Update has changed for watched Targets, once all is settled.
+// emitObjects returns what the Update has changed, once that is gathered.
 func (e *Engine) emitObjects() (out ObjectChanges) {
 	for _, w := range e.up.policies {
-		out.Policies = append(out.Policies, w.id)
+		out.Policies = append(out.Policies, w.id())
 	}
 	slices.Sort(out.Policies)
+	for _, s := range e.up.selections {
+		out.Groups = append(out.Groups, s.key())
+	}
+	groups := map[*target][]*GroupChange{} // of those that are watched
+	for _, t := range e.up.logged {
+		c, ok := e.change(t)
+		if !ok {
+			continue
+		}
+		if out.Changed = append(out.Changed, t.name); t.watched && len(c.Groups) > 0 {
+			groups[t] = c.Groups
+		}
+	}
 	if len(e.watched) == 0 {
 		return out
 	}
@@ -149,16 +174,22 @@ func (e *Engine) emitObjects() (out ObjectChanges) {
 	note := func(t *target, w *written) {
 		log := of(t)
 		log.subjects = true
-		if _, ok := log.policies[w.id]; ok {
+		if _, ok := log.policies[w.id()]; ok {
 			return
 		}
-		c := PolicyChange{ID: w.id}
+		c := PolicyChange{ID: w.id()}
 		bundles := map[*bundle]bool{} // to whether they applied to t
-		for _, b := range w.was {
-			bundles[b] = b.hadTarget(t)
-			c.Had = c.Had || bundles[b]
+		if w.up != nil {
+			for _, b := range w.up.was {
+				bundles[b] = b.hadTarget(t)
+				c.Had = c.Had || bundles[b]
+			}
 		}
-		for b := range w.bundles.all() {
+		has := map[*bundle]bool{}
+		if e.policy(w.id()) == w {
+			w.bundles(func(b *bundle) { has[b] = true })
+		}
+		for b := range has {
 			had := bundles[b]
 			if !w.touched {
 				had = b.hadTarget(t)
@@ -170,7 +201,7 @@ func (e *Engine) emitObjects() (out ObjectChanges) {
 		for _, had := range bundles {
 			c.Moved = c.Moved || had
 		}
-		log.policies[w.id] = c
+		log.policies[w.id()] = c
 	}
 	each := func(b *bundle, f func(*target)) {
 		for t := range b.targets.all() {
@@ -178,45 +209,49 @@ func (e *Engine) emitObjects() (out ObjectChanges) {
 				f(t)
 			}
 		}
-		for t := range b.touched {
+		if b.up == nil {
+			return
+		}
+		for t := range b.up.touched {
 			if t.watched {
 				f(t)
 			}
 		}
 	}
 	for _, w := range e.up.policies {
-		for _, b := range w.moved {
-			each(b, func(t *target) { note(t, w) })
+		var all []*bundle
+		if w.up != nil {
+			all = slices.Clone(w.up.moved)
 		}
-		if !w.anew {
-			continue
+		if w.anew {
+			w.bundles(func(b *bundle) { all = append(all, b) })
+			if w.up != nil {
+				all = append(all, w.up.was...)
+			}
 		}
-		for b := range w.bundles.all() {
-			each(b, func(t *target) { note(t, w) })
-		}
-		for _, b := range w.was {
-			each(b, func(t *target) { note(t, w) })
+		done := map[*bundle]bool{}
+		for _, b := range all {
+			if !done[b] {
+				done[b] = true
+				each(b, func(t *target) { note(t, w) })
+			}
 		}
 	}
 	for _, b := range e.up.touchedBundles { // all of a fresh one are touched themselves
-		for t := range b.touched {
+		for t := range b.up.touched {
 			if t.watched {
 				of(t).subjects = true
-				b.policies(func(id string) {
-					if w := e.policies[id]; w != nil {
-						note(t, w)
-					}
-				})
+				b.policies(func(w *written) { note(t, w) })
 			}
 		}
 	}
 	for _, t := range e.up.logged {
-		if t.watched && len(t.log.workloads)+len(t.log.gone) > 0 {
+		if t.watched && (t.log.changed || len(t.log.gone) > 0) {
 			of(t).subjects = true
 		}
 	}
 	for _, p := range e.up.drifted {
-		if !slices.ContainsFunc(slices.Concat(p.drift.gained, p.drift.lost), func(s *selection) bool { return s.applied.len() > 0 }) {
+		if !slices.ContainsFunc(slices.Concat(p.drift.gained, p.drift.lost), (*selection).isApplied) {
 			continue
 		}
 		for w := range p.workloads.all() {
@@ -225,8 +260,11 @@ func (e *Engine) emitObjects() (out ObjectChanges) {
 			}
 		}
 	}
+	for t, changes := range groups {
+		of(t).groups = changes
+	}
 	for t, log := range logs {
-		c := ObjectChange{Target: t.name, Subjects: log.subjects}
+		c := ObjectChange{Target: t.name, Subjects: log.subjects, Groups: log.groups}
 		for id, change := range log.policies {
 			if change.Had || e.isAt(t, id) {
 				c.Policies = append(c.Policies, change)
@@ -241,35 +279,99 @@ func (e *Engine) emitObjects() (out ObjectChanges) {
 
 // isAt says whether any of a policy applies to workloads of t.
 func (e *Engine) isAt(t *target, id string) bool {
-	w := e.policies[id]
+	w := e.policy(id)
 	if w == nil {
 		return false
 	}
-	for b := range w.bundles.all() {
-		if b.targets.has(t) {
-			return true
-		}
-	}
-	return false
+	is := false
+	w.bundles(func(b *bundle) { is = is || b.targets.has(t) })
+	return is
 }
 
 // IsAt says whether any rule of a policy applies to workloads of a Target, or whether
 // the policy isolates some.
 func (e *Engine) IsAt(name, policyID string) bool {
-	t := e.targets[name]
+	t := e.target(name)
 	return t != nil && e.isAt(t, policyID)
 }
 
 // PoliciesAt returns the IDs of the policies for which IsAt is true, sorted.
 func (e *Engine) PoliciesAt(name string) []string {
 	found := map[string]bool{}
-	e.bundlesAt(name, func(b *bundle) { b.policies(func(id string) { found[id] = true }) })
+	e.bundlesAt(name, func(b *bundle) { b.policies(func(w *written) { found[w.id()] = true }) })
 	return slices.Sorted(maps.Keys(found))
+}
+
+// TargetsOf returns the Targets for which IsAt is true of a policy, sorted.
+func (e *Engine) TargetsOf(policyID string) []string {
+	found := map[string]bool{}
+	if w := e.policy(policyID); w != nil {
+		w.bundles(func(b *bundle) {
+			for t := range b.targets.all() {
+				found[t.name] = true
+			}
+		})
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// PoliciesNaming returns the IDs of the policies of which a rule that applies to anything names any of
+// these groups, sorted.
+func (e *Engine) PoliciesNaming(keys []string) []string {
+	groups := map[*selection]bool{}
+	for _, key := range keys {
+		if s := e.selectionOf(key); s != nil {
+			groups[s] = true
+		}
+	}
+	var out []string
+	for w := range e.policies.all() {
+		names := false
+		w.bundles(func(b *bundle) {
+			names = names || slices.ContainsFunc(b.parts, func(p *part) bool {
+				return p.of == w && slices.ContainsFunc(p.groups, func(s *selection) bool { return groups[s] })
+			})
+		})
+		if names {
+			out = append(out, w.id())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Applied calls f with the Selections that policies apply to, as Subjects have them; with some more than once.
+func (e *Engine) Applied(f func(policy.Selection)) {
+	seen := map[*bundle]bool{}
+	for w := range e.policies.all() {
+		w.bundles(func(b *bundle) {
+			if !seen[b] {
+				seen[b] = true
+				e.appliedIn(b, f)
+			}
+		})
+	}
+}
+
+// appliedIn calls f with the Selections of what b applies to, unless it is empty.
+func (e *Engine) appliedIn(b *bundle, f func(policy.Selection)) {
+	if b.isEmpty() {
+		return
+	}
+	for _, s := range b.of.selections {
+		sel, ok := *s.sel, true
+		if b.at != nil {
+			sel, ok = e.within(s, b)
+		}
+		if ok {
+			f(sel)
+		}
+	}
 }
 
 // bundlesAt calls f with each bundle that applies to workloads of a Target.
 func (e *Engine) bundlesAt(name string, f func(*bundle)) {
-	t := e.targets[name]
+	t := e.target(name)
 	if t == nil {
 		return
 	}
@@ -294,7 +396,7 @@ func (e *Engine) GroupsAt(name string) []string {
 	found := map[string]bool{}
 	e.bundlesAt(name, func(b *bundle) {
 		for s := range b.groups.all() {
-			found[s.key] = true
+			found[s.key()] = true
 		}
 	})
 	return slices.Sorted(maps.Keys(found))
@@ -302,7 +404,7 @@ func (e *Engine) GroupsAt(name string) []string {
 
 // IsGroupAt says whether a rule of a Target names the group.
 func (e *Engine) IsGroupAt(name, key string) bool {
-	t, s := e.targets[name], e.selections[key]
+	t, s := e.target(name), e.selectionOf(key)
 	return t != nil && s != nil && s.targets.has(t)
 }
 
@@ -310,28 +412,35 @@ func (e *Engine) IsGroupAt(name, key string) bool {
 // it, nor applies to what it picks. Changes tell of a group that is held: a rule that names it applies
 // to something.
 func (e *Engine) Group(key string) (sel policy.Selection, members []*policy.Workload, held, ok bool) {
-	s := e.selections[key]
+	s := e.selectionOf(key)
 	if s == nil {
 		return policy.Selection{}, nil, false, false
 	}
-	return s.sel, s.members(), s.targets.len() > 0, true
+	return *s.sel, s.members(), s.targets.len() > 0, true
 }
 
 // Policies returns the IDs of all policies, sorted.
-func (e *Engine) Policies() []string { return slices.Sorted(maps.Keys(e.policies)) }
+func (e *Engine) Policies() []string {
+	out := make([]string, 0, e.policies.len())
+	for w := range e.policies.all() {
+		out = append(out, w.id())
+	}
+	slices.Sort(out)
+	return out
+}
 
 // Policy returns what a policy has been compiled to: its rules in order, ingress before egress,
 // and what it isolates in each direction. Rules that apply to nothing are left out.
 func (e *Engine) Policy(id string) (rules []PolicyRule, isolates map[policy.Direction][]policy.Selection) {
-	w := e.policies[id]
+	w := e.policy(id)
 	if w == nil {
 		return nil, nil
 	}
 	isolates = map[policy.Direction][]policy.Selection{}
+	for _, r := range w.rules {
+		rules = append(rules, e.partsOf(r)...)
+	}
 	for d, dir := range directions {
-		for _, r := range w.rules[d] {
-			rules = append(rules, e.rulesOf(r)...)
-		}
 		if a := w.isolated[d]; a != nil {
 			isolates[dir] = a.picks()
 		}
@@ -339,93 +448,100 @@ func (e *Engine) Policy(id string) (rules []PolicyRule, isolates map[policy.Dire
 	return rules, isolates
 }
 
-// PolicyAt returns what of a policy applies to workloads of any of these Targets; whole says that this
-// is all that Policy returns.
-func (e *Engine) PolicyAt(names []string, id string) (rules []PolicyRule, isolates map[policy.Direction][]policy.Selection, whole bool) {
-	applies := func(b *bundle) bool {
-		return slices.ContainsFunc(names, func(name string) bool {
-			t := e.targets[name]
-			return t != nil && b.targets.has(t)
-		})
+// IsWholeAt says whether all of a policy that applies to anything applies to workloads of any of these Targets.
+func (e *Engine) IsWholeAt(names []string, id string) bool {
+	whole := true
+	if w := e.policy(id); w != nil {
+		w.bundles(func(b *bundle) { whole = whole && e.applies(b, names) })
 	}
+	return whole
+}
+
+// applies says whether b applies to workloads of any of these Targets.
+func (e *Engine) applies(b *bundle, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		t := e.target(name)
+		return t != nil && b.targets.has(t)
+	})
+}
+
+// PolicyAt returns what of a policy applies to workloads of any of these Targets, as Policy does.
+func (e *Engine) PolicyAt(names []string, id string) (rules []PolicyRule, isolates map[policy.Direction][]policy.Selection) {
 	all, isolates := e.Policy(id)
-	whole = true
 	for _, r := range all {
-		if applies(r.bundle) {
+		if e.applies(r.bundle, names) {
 			rules = append(rules, r)
-		} else {
-			whole = false
 		}
 	}
 	for d, dir := range directions {
-		if w := e.policies[id]; w != nil && w.isolated[d] != nil && !applies(w.isolated[d].base) {
+		if w := e.policy(id); w != nil && w.isolated[d] != nil && !e.applies(&w.isolated[d].base, names) {
 			delete(isolates, dir)
-			whole = false
 		}
 	}
-	return rules, isolates, whole
+	return rules, isolates
 }
 
 func (a *applied) picks() []policy.Selection {
 	out := make([]policy.Selection, len(a.selections))
 	for i, s := range a.selections {
-		out[i] = s.sel
+		out[i] = *s.sel
 	}
 	return out
 }
 
-func (e *Engine) rulesOf(r *rule) []PolicyRule {
-	if r.applied == nil {
+func (e *Engine) partsOf(r *rule) []PolicyRule {
+	a := r.applied()
+	if a == nil {
 		return nil
 	}
 	var out []PolicyRule
-	if r.base != nil {
-		out = append(out, PolicyRule{r.base.rule, r.applied.picks(), r.applied.base})
+	if r.isBase {
+		out = append(out, PolicyRule{e.targetRule(&r.part), a.picks(), &a.base})
 	}
-	for _, x := range r.axes {
-		for _, bucket := range slices.Sorted(maps.Keys(x.bundles)) {
-			b := x.bundles[bucket]
-			i := slices.IndexFunc(b.parts, func(p *part) bool { return p.node == r })
+	r.eachAxis(func(x *axis) {
+		for _, name := range slices.Sorted(maps.Keys(x.bundles)) {
+			b := x.bundles[name]
+			i := slices.IndexFunc(b.parts, func(p *part) bool { return p.isOf(r) })
 			if i < 0 {
 				continue
 			}
 			var to []policy.Selection
-			for _, s := range r.applied.selections {
+			for _, s := range a.selections {
 				if sel, ok := e.within(s, b); ok {
 					to = append(to, sel)
 				}
 			}
-			out = append(out, PolicyRule{b.parts[i].rule, to, b})
+			out = append(out, PolicyRule{e.targetRule(b.parts[i]), to, b})
 		}
-	}
+	})
 	return out
 }
 
 // within returns what picks those that s picks in the namespaces of a bucket; ok is false
 // when those are none.
 func (e *Engine) within(s *selection, b *bundle) (policy.Selection, bool) {
-	sel := s.sel
+	sel := *s.sel
 	if sel.Scope == policy.OneNamespace {
 		sp := e.spaces[sel.Namespace]
 		if sp == nil {
 			return sel, false
 		}
-		bucket, ok := b.axis.bucket(sp.ns)
-		return sel, ok && bucket == b.bucket
+		bucket, ok := b.at.axis.bucket(sp.ns)
+		return sel, ok && bucket == b.at.name
 	}
-	if b.axis.own {
-		sp := e.spaces[b.bucket]
+	if b.at.axis.own {
+		sp := e.spaces[b.at.name]
 		if sp == nil || sp.ns == nil || sel.Scope == policy.ByLabels && !sel.NamespaceLabels.Matches(sp.ns.Labels) {
 			return sel, false
 		}
-		sel.Scope, sel.Namespace, sel.NamespaceLabels = policy.OneNamespace, b.bucket, nil
+		sel.Scope, sel.Namespace, sel.NamespaceLabels = policy.OneNamespace, b.at.name, nil
 		return sel, true
 	}
-	same := make(policy.Selector, 0, len(sel.NamespaceLabels)+len(b.ns.Labels))
+	same := make(policy.Selector, 0, len(sel.NamespaceLabels)+len(b.at.ns.Labels))
 	if sel.Scope == policy.ByLabels {
 		same = append(same, sel.NamespaceLabels...)
 	}
-	for _, l := range b.ns.Labels {
+	for _, l := range b.at.ns.Labels {
 		r := policy.Requirement{Key: l.Key, Op: policy.In, Values: []string{l.Value}}
 		if !slices.ContainsFunc(same, func(o policy.Requirement) bool { return equal(o, r) }) {
 			same = append(same, r)
@@ -437,7 +553,7 @@ func (e *Engine) within(s *selection, b *bundle) (policy.Selection, bool) {
 
 // SubjectsAt returns whom policies apply to on a Target, by Key.
 func (e *Engine) SubjectsAt(name string) []Subjects {
-	t := e.targets[name]
+	t := e.target(name)
 	if t == nil {
 		return nil
 	}
@@ -470,43 +586,36 @@ func (e *Engine) SubjectsAt(name string) []Subjects {
 	}
 	for w := range t.workloads.all() {
 		p, _ := e.profileOf(w)
-		for _, m := range p.matches {
+		for s := range p.matches.all() {
 			isIn := false
-			for a := range m.sel.applied.all() {
+			s.eachApplied(func(a *applied) {
 				if !isIn && !a.base.isEmpty() {
 					isIn = true
-					enter(w, place{m.sel, nil}, m.sel.sel, true)
+					enter(w, place{s, nil}, *s.sel, true)
 				}
 				for _, x := range a.axes {
 					bucket, ok := x.bucket(p.space.ns)
 					if b := x.bundles[bucket]; ok && b != nil && len(b.parts) > 0 {
-						at := place{m.sel, b}
+						at := place{s, b}
 						if key, known := keys[at]; known {
 							if key != "" {
 								enter(w, at, found[key].Selection, true)
 							}
 							continue
 						}
-						sel, ok := e.within(m.sel, b)
+						sel, ok := e.within(s, b)
 						enter(w, at, sel, ok)
 					}
 				}
-			}
+			})
 		}
 	}
 	e.bundlesAt(name, func(b *bundle) {
-		if b.isEmpty() {
-			return
-		}
-		for _, s := range b.of.selections {
-			sel, ok := s.sel, true
-			if b.axis != nil {
-				sel, ok = e.within(s, b)
-			}
-			if key := sel.String(); ok && found[key] == nil {
+		e.appliedIn(b, func(sel policy.Selection) {
+			if key := sel.String(); found[key] == nil {
 				found[key] = &Subjects{Key: key, Selection: sel}
 			}
-		}
+		})
 	})
 	out := make([]Subjects, 0, len(found))
 	for _, key := range slices.Sorted(maps.Keys(found)) {
@@ -517,13 +626,13 @@ func (e *Engine) SubjectsAt(name string) []Subjects {
 
 // isEmpty says whether b has nothing that those to whom it applies would be told.
 func (b *bundle) isEmpty() bool {
-	return len(b.parts)+len(b.isolators[0])+len(b.isolators[1]) == 0
+	return len(b.parts)+len(b.isolators) == 0
 }
 
 // DeniedAt returns the workloads of a Target that deny by their isolation what no rule of a
 // direction decides, by ID.
 func (e *Engine) DeniedAt(name string, d policy.Direction) []*policy.Workload {
-	t := e.targets[name]
+	t := e.target(name)
 	if t == nil {
 		return nil
 	}
@@ -533,8 +642,7 @@ func (e *Engine) DeniedAt(name string, d policy.Direction) []*policy.Workload {
 			continue
 		}
 		p, _ := e.profileOf(w)
-		in := p.role.lists.enforced(w)
-		if d == policy.Ingress && in.DeniesIngress || d == policy.Egress && in.DeniesEgress {
+		if has := p.role.has(); w.Isolates(d, has[0], has[1]) {
 			out = append(out, w)
 		}
 	}
@@ -543,22 +651,22 @@ func (e *Engine) DeniedAt(name string, d policy.Direction) []*policy.Workload {
 
 // Selection returns that of a Key which is in use; ok is false when none is.
 func (e *Engine) Selection(key string) (sel policy.Selection, ok bool) {
-	s := e.selections[key]
+	s := e.selectionOf(key)
 	if s == nil {
 		return sel, false
 	}
-	return s.sel, true
+	return *s.sel, true
 }
 
 // Groups returns the Keys of all groups that rules name, sorted.
 func (e *Engine) Groups() []string {
 	found := map[string]bool{}
-	for _, w := range e.policies {
-		for b := range w.bundles.all() {
+	for w := range e.policies.all() {
+		w.bundles(func(b *bundle) {
 			for s := range b.groups.all() {
-				found[s.key] = true
+				found[s.key()] = true
 			}
-		}
+		})
 	}
 	return slices.Sorted(maps.Keys(found))
 }
@@ -573,9 +681,9 @@ func (e *Engine) GroupsOf(w *policy.Workload, f func(key string, sel policy.Sele
 	if p == nil {
 		return
 	}
-	for _, m := range p.matches {
-		if m.sel.targets.len() > 0 {
-			f(m.sel.key, m.sel.sel)
+	for s := range p.matches.all() {
+		if s.targets.len() > 0 {
+			f(s.key(), *s.sel)
 		}
 	}
 }

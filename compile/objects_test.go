@@ -55,7 +55,7 @@ func look(e *compile.Engine, targets []string) sight {
 		}
 		content := map[string]compiled{}
 		for _, id := range e.PoliciesAt(t) {
-			rules, isolates, _ := e.PolicyAt([]string{t}, id)
+			rules, isolates := e.PolicyAt([]string{t}, id)
 			content[id] = said(rules, isolates)
 		}
 		s.at[t] = presence{e.PoliciesAt(t), content, e.GroupsAt(t), subjects, [2][]*policy.Workload{e.DeniedAt(t, policy.Ingress), e.DeniedAt(t, policy.Egress)}}
@@ -92,8 +92,16 @@ func TestObjectsOnWalks(t *testing.T) {
 			}
 		}
 		before := look(e, targets)
+		whole := compile.NewEngine()
 		for i, s := range walk {
-			_, objects := e.UpdateWatched(s)
+			objects := e.UpdateWatched(s)
+			var changed []string
+			for _, c := range whole.Update(s) {
+				changed = append(changed, c.Target)
+			}
+			if !slices.Equal(objects.Changed, changed) {
+				t.Fatalf("seed %d, step %d: told that %v have changed, not %v", seed, i, objects.Changed, changed)
+			}
 			changes := objects.Targets
 			told += len(changes)
 			now := look(e, targets)
@@ -107,6 +115,9 @@ func TestObjectsOnWalks(t *testing.T) {
 				if d := cmp.Diff(want, now, like, cmp.AllowUnexported(sight{}, compiled{}, presence{}, ruled{})); d != "" {
 					fail("not what a new Engine says (-want +got):\n%s", d)
 				}
+			}
+			if wrong := checkWhere(e, now); wrong != "" {
+				fail("%s", wrong)
 			}
 			if wrong := checkSubjects(e, now); wrong != "" {
 				fail("%s", wrong)
@@ -126,7 +137,7 @@ func TestObjectsOnWalks(t *testing.T) {
 				e.Unwatch(name)
 			}
 		}
-		if _, changes := e.UpdateWatched(walk[len(walk)/2]); len(changes.Targets) > 0 {
+		if changes := e.UpdateWatched(walk[len(walk)/2]); len(changes.Targets) > 0 {
 			t.Fatalf("seed %d: told of what nobody watches any more", seed)
 		}
 	}
@@ -143,6 +154,52 @@ func targetsOf(walk []policy.Snapshot) []string {
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
+}
+
+// checkWhere compares what is asked of one policy or group with what is said of all.
+func checkWhere(e *compile.Engine, now sight) (wrong string) {
+	naming := map[string][]string{} // IDs of policies by group
+	to := map[string]bool{}
+	for _, id := range e.Policies() {
+		var at []string
+		for _, t := range e.Targets() {
+			if e.IsAt(t, id) {
+				at = append(at, t)
+			}
+		}
+		if got := e.TargetsOf(id); !slices.Equal(got, at) {
+			return fmt.Sprintf("%s applies at %v, not %v", id, at, got)
+		}
+		for _, t := range e.Targets() {
+			if got := e.IsWholeAt([]string{t}, id); got != reflect.DeepEqual(now.policies[id], said(e.PolicyAt([]string{t}, id))) {
+				return fmt.Sprintf("%s is whole at %s: %t", id, t, got)
+			}
+		}
+		for _, r := range now.policies[id].rules {
+			for _, key := range slices.Concat(r.rule.Groups, r.rule.PortGroups) {
+				naming[key] = append(naming[key], id)
+			}
+			for _, sel := range r.to {
+				to[sel.String()] = true
+			}
+		}
+		for _, sels := range now.policies[id].isolates {
+			for _, sel := range sels {
+				to[sel.String()] = true
+			}
+		}
+	}
+	for key, ids := range naming {
+		if got := e.PoliciesNaming([]string{key, "nothing"}); !slices.Equal(got, slices.Compact(ids)) {
+			return fmt.Sprintf("%s is named by %v, not %v", key, ids, got)
+		}
+	}
+	applied := map[string]bool{}
+	e.Applied(func(sel policy.Selection) { applied[sel.String()] = true })
+	if !maps.Equal(to, applied) {
+		return fmt.Sprintf("policies apply to %v, not %v", to, applied)
+	}
+	return ""
 }
 
 // checkSubjects compares whom rules apply to by Subjects with what Rulesets say.

@@ -7,19 +7,49 @@ import (
 	"isobar.dev/policy"
 )
 
-// written is a policy as it was last compiled.
+// written is a policy as it was last compiled. What can be had from the policy itself is
+// had from there, when somebody asks: see [Engine.targetRule].
 type written struct {
-	id       string
-	rules    [2][]*rule // of ingress and of egress
+	p        *policy.Policy
+	next     *written
 	isolated [2]*applied
-	depends  []dependency
-	bundles  bag[*bundle] // counted by its parts, and by the directions in which it isolates
+	rules    []*rule // of ingress, then of egress
+	up       *writtenUpdate
+	hash     uint32 // of its ID
+	tier     int16
+	touched  bool // in this Update
+	anew     bool // compiled again in this Update
+}
 
-	// In an Update that touches it:
-	touched bool
-	anew    bool      // it was compiled again
-	was     []*bundle // bundles when the Update began
-	moved   []*bundle // those that have got or lost anything of it
+func (w *written) link() (uint32, **written) { return w.hash, &w.next }
+
+// writtenUpdate is what an Update has changed of a policy that was there.
+type writtenUpdate struct {
+	p     *policy.Policy // when the Update began
+	tier  int16
+	was   []*bundle // those that had anything of it when the Update began
+	moved []*bundle // those that have got or lost anything of it
+}
+
+func (w *written) id() string { return w.p.ID }
+
+// bundles calls f with those that have anything of w; with some more than once.
+func (w *written) bundles(f func(*bundle)) {
+	for _, r := range w.rules {
+		if r.isBase && r.bundle != nil {
+			f(r.bundle)
+		}
+		r.eachAxis(func(x *axis) {
+			for _, b := range x.bundles {
+				f(b)
+			}
+		})
+	}
+	for _, a := range w.isolated {
+		if a != nil {
+			f(&a.base)
+		}
+	}
 }
 
 // dependency is something other than a policy that a policy's rules are made of.
@@ -36,33 +66,116 @@ const (
 	aTier
 )
 
-// rule is a rule of a policy, with what it was compiled to.
-type rule struct {
-	direction int
-	applied   *applied // nil when it applies to nothing
-	base      *part    // nil when all its peers are relative, or when it only counts
-	counts    bool     // countsOnly
-	low       *lowered // of a rule with relative peers; else nil
-	axes      []*axis
-}
-
 // part is one TargetRule in the bundle of those that apply to the same workloads.
 type part struct {
-	node   *rule
-	rule   *policy.TargetRule
-	groups []*selection
-	named  int // how many of groups, from the first, an Allow or Pass has as its peers
-	dead   bool
+	of        *written
+	bundle    *bundle // nil where the rule applies to nothing
+	groups    []*selection
+	index     int32 // of the rule in its direction
+	named     int32 // how many of groups, from the first, an Allow or Pass has as its peers
+	direction uint8 // index in directions
+	action    policy.Action
+	dead      bool // dropped by this Update
+	isBase    bool // of a rule: it has a part that is the same for all subjects, and this is it
+	counts    bool // of a rule: countsOnly
+}
+
+// rule is a rule of a policy, with what it was compiled to. Its part is in the base of
+// what it applies to, if isBase.
+type rule struct {
+	part
+	axes *[]*axis // nil when no peers are relative
+}
+
+// applied returns what r applies to, or nil when that is nothing.
+func (r *rule) applied() *applied {
+	if r.bundle == nil {
+		return nil
+	}
+	return r.bundle.of
+}
+
+func (r *rule) eachAxis(f func(*axis)) {
+	if r.axes == nil {
+		return
+	}
+	for _, x := range *r.axes {
+		f(x)
+	}
+}
+
+// isOf says whether p is a part of r.
+func (p *part) isOf(r *rule) bool {
+	return p.of == r.of && p.index == r.index && p.direction == r.direction
+}
+
+// source returns the policy and its tier as p was compiled from them.
+func (p *part) source() (*policy.Policy, int16) {
+	if p.dead && p.of.up != nil && p.of.up.p != nil {
+		return p.of.up.p, p.of.up.tier
+	}
+	return p.of.p, p.of.tier
+}
+
+func (p *part) bucket() string {
+	if p.bundle == nil || p.bundle.at == nil {
+		return ""
+	}
+	return p.bundle.at.name
+}
+
+func (p *part) key() string {
+	return policy.RuleKey(p.of.id(), directions[p.direction], int(p.index), p.bucket())
+}
+
+// rule returns p as a Target has it, with no more than orders it.
+func (p *part) rule() policy.TargetRule {
+	from, tier := p.source()
+	return policy.TargetRule{
+		Policy: from.ID, Direction: directions[p.direction], Tier: int32(tier), Priority: from.Priority, Index: int(p.index), Action: p.action,
+	}
+}
+
+// inOrder compares as [policy.TargetRule.Compare] does.
+func inOrder(a, b *part) int {
+	x, y := a.rule(), b.rule()
+	if c := x.Compare(&y); c != 0 {
+		return c
+	}
+	// The Keys differ in the direction, or in the bucket.
+	if a.direction != b.direction {
+		return strings.Compare(directions[a.direction].String(), directions[b.direction].String())
+	}
+	return strings.Compare(a.bucket(), b.bucket())
+}
+
+// targetRule makes p as a Target has it, which is of this Update's world, or, if p is
+// dead, of the one before.
+func (e *Engine) targetRule(p *part) *policy.TargetRule {
+	s := e.s
+	if p.dead {
+		s = e.was
+	}
+	from, _ := p.source()
+	l := lower(s, from, directions[p.direction], int(p.index))
+	if p.bucket() == "" {
+		return new(l.part("", l.absolute))
+	}
+	for _, r := range l.relative {
+		if at := p.bundle.at; r.own == at.axis.own && slices.Equal(r.keys, at.axis.keys) {
+			return new(l.part(at.name, resolve(r.selections, at.ns)))
+		}
+	}
+	panic("compile: " + p.key() + " is not relative to what it was")
 }
 
 // applied is a set of Selections that rules apply to. Rules of equal sets share it.
 type applied struct {
-	key        string
+	base       bundle
 	selections []*selection
-	users      int
-	base       *bundle
 	axes       map[string]*axis
 	mark       uint64
+	users      int32
 }
 
 // axis is what the peers of rules that apply to the same workloads are relative
@@ -70,7 +183,7 @@ type applied struct {
 type axis struct {
 	relative
 	key     string
-	entries map[*rule][]policy.Selection
+	entries map[*rule][]*policy.Selection
 	bundles map[string]*bundle
 }
 
@@ -86,84 +199,104 @@ var directions = [2]policy.Direction{policy.Ingress, policy.Egress}
 
 // recompile brings what is compiled of a policy up to p, which is nil when it is gone.
 func (e *Engine) recompile(id string, p *policy.Policy) {
-	now := e.policies[id]
-	if now == nil {
-		now = &written{id: id}
-		e.policies[id] = now
+	w := e.policy(id)
+	if w == nil {
+		w = &written{hash: e.hashKey(id)}
 	}
-	e.touchPolicy(now)
-	now.anew = true
-	old := *now
-	now.rules = [2][]*rule{}
+	e.touchPolicy(w)
+	w.anew = true
+	was, old, isolated := w.p, w.rules, w.isolated
+	if p != nil {
+		w.p = p
+		tier, _ := e.s.TierNumber(p.Tier)
+		w.tier = int16(tier) // at most 254
+	}
+	if was == nil {
+		e.policies.add(w)
+	}
+	w.rules = nil
+	n := 0
+	if p != nil {
+		n = len(p.Ingress) + len(p.Egress)
+	}
+	if n > 0 {
+		w.rules = make([]*rule, 0, n)
+	}
 	var drop []*rule
 	for d, dir := range directions {
+		var before []*rule
+		for len(old) > 0 && int(old[0].direction) == d {
+			before, old = append(before, old[0]), old[1:]
+		}
 		n := 0
 		if p != nil {
 			n = len(p.Rules(dir))
 		}
 		for i := range n {
-			l := lower(e.s, p, dir, i)
-			if i < len(old.rules[d]) && old.rules[d][i].is(&l) {
-				now.rules[d] = append(now.rules[d], old.rules[d][i])
+			l := &e.low
+			l.read(e.s, p, dir, i)
+			if i < len(before) && e.isStill(before[i], was, l) {
+				w.rules = append(w.rules, before[i])
 				continue
 			}
-			if i < len(old.rules[d]) {
-				drop = append(drop, old.rules[d][i])
+			if i < len(before) {
+				drop = append(drop, before[i])
 			}
-			now.rules[d] = append(now.rules[d], e.addRule(d, &l))
+			w.rules = append(w.rules, e.addRule(w, d, i, l))
 		}
-		if n < len(old.rules[d]) {
-			drop = append(drop, old.rules[d][n:]...)
+		if n < len(before) {
+			drop = append(drop, before[n:]...)
 		}
-		now.isolated[d] = e.isolate(id, p, d, old.isolated[d])
+		w.isolated[d] = e.isolate(w, p, d, isolated[d])
 	}
 	// What is new was counted before what is old goes, so that what both use stays.
 	for _, r := range drop {
 		e.dropRule(r)
 	}
-	now.depends = e.dependencies(p)
-	e.depend(id, now.depends, old.depends)
+	e.depend(id, e.s, p, true)
+	e.depend(id, e.was, was, false)
 	if p == nil {
-		delete(e.policies, id)
+		e.policies.remove(w)
 	}
 }
 
-// isolate makes p, which is nil when it is gone, isolate what it applies to in
+// isolate makes w, compiled from p, which is nil when it is gone, isolate what it applies to in
 // one direction, if it does so, and no longer what it isolated before.
-func (e *Engine) isolate(id string, p *policy.Policy, d int, old *applied) *applied {
+func (e *Engine) isolate(w *written, p *policy.Policy, d int, old *applied) *applied {
 	var now *applied
 	if p != nil && p.Isolates(directions[d]) {
 		now = e.useApplied(e.s.Subjects(p.AppliedTo, p.Namespace))
 	}
-	if now != nil {
-		e.addIsolator(now, d, id)
+	if now != nil && now != old {
+		e.addIsolator(now, d, w)
 	}
 	if old != nil {
 		if old != now {
-			e.dropIsolator(old, d, id)
+			e.dropIsolator(old, d, w)
 		}
 		e.releaseApplied(old)
 	}
 	return now
 }
 
-// depend notes that a policy depends on now, and no longer on old alone.
-func (e *Engine) depend(id string, now, old []dependency) {
-	for _, d := range now {
-		if e.users[d] == nil {
-			e.users[d] = &bag[string]{}
-		}
-		e.users[d].add(id)
-	}
-	for _, d := range old {
-		if b := e.users[d]; b.remove(id) && b.len() == 0 {
+// depend notes that a policy depends on what p is made of in s, or that it does so no longer.
+func (e *Engine) depend(id string, s policy.Snapshot, p *policy.Policy, does bool) {
+	for _, d := range dependencies(s, p) {
+		b := e.users[d]
+		if does {
+			if b == nil {
+				b = &bag[string]{}
+				e.users[d] = b
+			}
+			b.add(id)
+		} else if b.remove(id) && b.len() == 0 {
 			delete(e.users, d)
 		}
 	}
 }
 
-// dependencies returns what else the rules of p are made of, each once.
-func (e *Engine) dependencies(p *policy.Policy) []dependency {
+// dependencies returns what else the rules of p, which may be nil, are made of, each once.
+func dependencies(s policy.Snapshot, p *policy.Policy) []dependency {
 	if p == nil {
 		return nil
 	}
@@ -176,7 +309,7 @@ func (e *Engine) dependencies(p *policy.Policy) []dependency {
 	groups := func(ids []string) {
 		for _, id := range ids {
 			add(aGroup, id)
-			g, ok := e.s.Groups.Get(id)
+			g, ok := s.Groups.Get(id)
 			if !ok {
 				continue
 			}
@@ -185,7 +318,7 @@ func (e *Engine) dependencies(p *policy.Policy) []dependency {
 			}
 			for _, child := range g.Children {
 				add(aGroup, child)
-				if c, ok := e.s.Groups.Get(child); ok && c.Service != "" {
+				if c, ok := s.Groups.Get(child); ok && c.Service != "" {
 					add(aService, c.Service)
 				}
 			}
@@ -210,35 +343,18 @@ func (e *Engine) dependencies(p *policy.Policy) []dependency {
 	return out
 }
 
-// is says whether r is what l would compile to.
-func (r *rule) is(l *lowered) bool {
-	if r.counts != l.countsOnly || appliedKey(l.subjects) != r.appliedKey() {
+// isStill says whether r, which is of the world before, is what l would compile to.
+func (e *Engine) isStill(r *rule, p *policy.Policy, l *lowered) bool {
+	if r.counts != l.countsOnly || e.findApplied(l.subjects) != r.applied() ||
+		r.bundle == nil && len(pickers(l.subjects)) > 0 { // there is no node of what it applies to now
 		return false
 	}
 	if l.countsOnly {
 		return true
 	}
-	if r.low != nil || len(l.relative) > 0 {
-		return r.low != nil && equal(r.low.rule, l.rule) && equal(r.low.relative, l.relative) &&
-			r.low.hasBase == l.hasBase && slices.Equal(keys(r.low.absolute), keys(l.absolute))
-	}
-	return equal(*r.base.rule, l.part("", l.absolute))
-}
-
-func (r *rule) appliedKey() string {
-	if r.applied == nil {
-		return ""
-	}
-	return r.applied.key
-}
-
-// appliedKey returns the canonical form of what a rule applies to; "" for nothing.
-func appliedKey(selections []policy.Selection) string {
-	sels := pickers(selections)
-	if len(sels) == 1 {
-		return sels[0].String()
-	}
-	return strings.Join(keys(sels), "\x00")
+	was := lower(e.was, p, directions[r.direction], int(r.index))
+	return equal(was.rule, l.rule) && was.hasBase == l.hasBase && slices.Equal(keys(was.absolute), keys(l.absolute)) &&
+		equal(was.relative, l.relative)
 }
 
 // pickers returns the selections that can pick what a policy applies to.
@@ -250,30 +366,74 @@ func pickers(selections []policy.Selection) []policy.Selection {
 	return selections
 }
 
+// appliedKey returns what sets of several Selections are known by.
+func appliedKey(selections []policy.Selection) string {
+	out := make([]string, len(selections))
+	for i := range selections {
+		out[i] = selections[i].String()
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), "\x00")
+}
+
+// findApplied returns the node of what a rule applies to; nil when there is none, or it is nothing.
+func (e *Engine) findApplied(selections []policy.Selection) *applied {
+	switch sels := pickers(selections); len(sels) {
+	case 0:
+		return nil
+	case 1:
+		if s := e.find(&sels[0]); s != nil {
+			return s.alone
+		}
+		return nil
+	default:
+		key := appliedKey(sels)
+		if s := e.selectionOf(key); s != nil { // one Selection, written several times
+			return s.alone
+		}
+		return e.applied[key]
+	}
+}
+
 // useApplied returns the node of what a rule applies to, and counts one more
 // user; nil when that is nothing.
 func (e *Engine) useApplied(selections []policy.Selection) *applied {
-	key := appliedKey(selections)
-	if key == "" {
-		return nil
-	}
-	a := e.applied[key]
+	a := e.findApplied(selections)
 	if a == nil {
-		a = &applied{key: key}
-		a.base = e.addBundle(a, nil, "")
-		e.applied[key] = a
-		for _, sel := range pickers(selections) {
-			s := e.use(sel)
-			if !s.applied.add(a) { // twice in the set
-				s.applied.remove(a)
-				e.release(s)
-				continue
-			}
-			a.selections = append(a.selections, s)
+		if a = e.addApplied(pickers(selections)); a == nil {
+			return nil
 		}
-		e.soilAll(a)
 	}
 	a.users++
+	return a
+}
+
+func (e *Engine) addApplied(selections []policy.Selection) *applied {
+	if len(selections) == 0 {
+		return nil
+	}
+	a := &applied{}
+	e.addBundle(&a.base, a, nil)
+	for i := range selections {
+		s := e.use(in(selections, i))
+		if slices.Contains(a.selections, s) { // twice in the set
+			e.release(s)
+			continue
+		}
+		a.selections = append(a.selections, s)
+	}
+	if len(a.selections) == 1 {
+		a.selections[0].alone = a
+	} else {
+		e.applied[appliedKey(selections)] = a
+		for _, s := range a.selections {
+			if s.sets == nil {
+				s.sets = &bag[*applied]{}
+			}
+			s.sets.add(a)
+		}
+	}
+	e.soilAll(a)
 	return a
 }
 
@@ -282,88 +442,98 @@ func (e *Engine) releaseApplied(a *applied) {
 		return
 	}
 	e.soilAll(a)
+	if len(a.selections) == 1 {
+		a.selections[0].alone = nil
+	} else {
+		delete(e.applied, appliedKey(a.picks()))
+		for _, s := range a.selections {
+			if s.sets.remove(a); s.sets.len() == 0 {
+				s.sets = nil
+			}
+		}
+	}
 	for _, s := range a.selections {
-		s.applied.remove(a)
 		e.release(s)
 	}
-	delete(e.applied, a.key)
 }
 
 // soilAll notes that the roles of all that a picks may be others.
 func (e *Engine) soilAll(a *applied) {
 	for _, s := range a.selections {
-		for _, p := range s.profiles {
-			e.soil(p.profile)
+		for p := range s.profiles.all() {
+			e.soil(p)
 		}
 	}
 }
 
-func (e *Engine) addRule(d int, l *lowered) *rule {
-	r := &rule{direction: d, counts: l.countsOnly, applied: e.useApplied(l.subjects)}
-	if len(l.relative) > 0 {
-		r.low = l
-	}
-	if r.applied != nil {
-		r.applied.base.counts[d]++
-		e.spoil(r.applied.base)
+// addRule makes rule i of one direction of w, as l has it.
+func (e *Engine) addRule(w *written, d, i int, l *lowered) *rule {
+	r := &rule{part: part{of: w, index: int32(i), direction: uint8(d), action: l.rule.Action, counts: l.countsOnly}}
+	a := e.useApplied(l.subjects)
+	if a != nil {
+		r.bundle = &a.base
+		e.spoil(r.bundle)
+		r.bundle.counts[d]++
 	}
 	if r.counts {
 		return r
 	}
 	if l.hasBase {
-		r.base = e.newPart(r, l.part("", l.absolute), l.absolute)
-		if r.applied != nil {
-			e.addPart(r.applied.base, r.base)
+		r.isBase = true
+		e.useGroups(&r.part, l.absolute, len(l.rule.PortGroups))
+		if a != nil {
+			e.addPart(&r.part)
 		}
 	}
-	if r.applied != nil {
-		for _, rel := range l.relative {
-			r.axes = append(r.axes, e.useAxis(r, rel))
+	if a != nil && len(l.relative) > 0 {
+		axes := make([]*axis, len(l.relative))
+		for i, rel := range l.relative {
+			axes[i] = e.useAxis(r, rel)
 		}
+		r.axes = &axes
 	}
 	return r
 }
 
 func (e *Engine) dropRule(r *rule) {
-	if r.applied == nil {
-		if r.base != nil {
-			e.releaseGroups(r.base)
+	a := r.applied()
+	if a == nil {
+		if r.isBase {
+			e.releaseGroups(&r.part)
 		}
 		return
 	}
-	if r.base != nil {
-		e.dropPart(r.applied.base, r.base)
+	if r.isBase {
+		e.dropPart(&r.part)
 	}
-	for _, x := range r.axes {
-		e.releaseAxis(r, x)
-	}
-	r.applied.base.counts[r.direction]--
-	e.spoil(r.applied.base)
-	e.releaseApplied(r.applied)
+	r.eachAxis(func(x *axis) { e.releaseAxis(r, x) })
+	e.spoil(&a.base)
+	a.base.counts[r.direction]--
+	e.releaseApplied(a)
 }
 
-// newPart returns a part of r. It uses the groups that it names.
-func (e *Engine) newPart(r *rule, tr policy.TargetRule, selections []policy.Selection) *part {
-	p := &part{node: r, rule: &tr}
-	for _, sel := range selections {
-		s := e.use(sel)
-		if slices.Contains(p.groups, s) {
+// useGroups enters the groups that p names: those of selections, and the first of everyone
+// as many as it looks up ports in.
+func (e *Engine) useGroups(p *part, selections []*policy.Selection, portGroups int) {
+	if n := len(selections) + portGroups; n > 0 {
+		p.groups = make([]*selection, 0, n)
+	}
+	enter := func(sel *policy.Selection) {
+		if s := e.use(sel); slices.Contains(p.groups, s) {
 			e.release(s)
-			continue
-		}
-		p.groups = append(p.groups, s)
-	}
-	if tr.Action == policy.Allow || tr.Action == policy.Pass {
-		p.named = len(p.groups)
-	}
-	for i := range tr.PortGroups {
-		if s := e.use(everyone[i]); !slices.Contains(p.groups, s) {
-			p.groups = append(p.groups, s)
 		} else {
-			e.release(s)
+			p.groups = append(p.groups, s)
 		}
 	}
-	return p
+	for _, sel := range selections {
+		enter(sel)
+	}
+	if p.action == policy.Allow || p.action == policy.Pass {
+		p.named = int32(len(p.groups))
+	}
+	for i := range portGroups {
+		enter(&everyone[i])
+	}
 }
 
 func (e *Engine) releaseGroups(p *part) {
@@ -374,11 +544,11 @@ func (e *Engine) releaseGroups(p *part) {
 
 // useAxis enters r among the rules of its applied that are relative alike.
 func (e *Engine) useAxis(r *rule, rel relative) *axis {
-	a, key := r.applied, rel.key()
+	a, key := r.applied(), rel.key()
 	x := a.axes[key]
 	if x == nil {
 		x = &axis{relative: relative{own: rel.own, keys: rel.keys}, key: key}
-		x.entries, x.bundles = map[*rule][]policy.Selection{}, map[string]*bundle{}
+		x.entries, x.bundles = map[*rule][]*policy.Selection{}, map[string]*bundle{}
 		if a.axes == nil {
 			a.axes = map[string]*axis{}
 		}
@@ -390,7 +560,7 @@ func (e *Engine) useAxis(r *rule, rel relative) *axis {
 	}
 	x.entries[r] = rel.selections
 	for _, b := range x.bundles {
-		e.addPart(b, e.relativePart(r, b))
+		e.addRelativePart(r, b)
 	}
 	return x
 }
@@ -407,26 +577,27 @@ func (x *axis) watches() []string {
 func (e *Engine) releaseAxis(r *rule, x *axis) {
 	delete(x.entries, r)
 	for _, b := range x.bundles {
-		for _, p := range b.parts {
-			if p.node == r {
-				e.dropPart(b, p)
+		for _, p := range b.parts { // and not what the rule in its place has added
+			if !p.dead && p.isOf(r) {
+				e.dropPart(p)
 			}
 		}
 	}
 	if len(x.entries) > 0 {
 		return
 	}
-	delete(r.applied.axes, x.key)
+	delete(r.applied().axes, x.key)
 	for _, k := range x.watches() {
 		if e.axisKeys[k]--; e.axisKeys[k] == 0 {
 			delete(e.axisKeys, k)
 		}
 	}
-	e.soilAll(r.applied)
+	e.soilAll(r.applied())
 }
 
-// relativePart returns the part of r in b, a bundle of one of its axes.
-func (e *Engine) relativePart(r *rule, b *bundle) *part {
-	selections := resolve(b.axis.entries[r], b.ns)
-	return e.newPart(r, r.low.part(b.bucket, selections), selections)
+// addRelativePart adds the part of r to b, a bundle of one of its axes.
+func (e *Engine) addRelativePart(r *rule, b *bundle) {
+	p := &part{of: r.of, bundle: b, index: r.index, direction: r.direction, action: r.action}
+	e.useGroups(p, resolve(b.at.axis.entries[r], b.at.ns), 0)
+	e.addPart(p)
 }

@@ -3,6 +3,7 @@ package compile
 import (
 	"cmp"
 	"encoding/binary"
+	"hash/maphash"
 	"slices"
 
 	"isobar.dev/policy"
@@ -13,89 +14,162 @@ import (
 type bundle struct {
 	id        uint64
 	of        *applied
-	axis      *axis // nil for what is the same in all namespaces
-	bucket    string
-	ns        *policy.Namespace // stands for those of the bucket
-	parts     []*part           // in order, once it is settled
-	added     []*part
-	removed   []*part
+	at        *bucket         // nil for what is the same in all namespaces
+	parts     []*part         // in order, once it is settled
 	groups    bag[*selection] // counted by parts
 	targets   bag[*target]    // counted by roles
 	roles     bag[*role]
-	isolators [2][]string // IDs of policies, sorted
-	counts    [2]int      // rules, those that only count included
-	touched   map[*target]bool
-	rules     []*policy.TargetRule // for Changes; made when they are asked for
-	fresh     bool
-	dirty     bool
+	isolators []isolator // by ID
+	counts    [2]int32   // rules, those that only count included
+	up        *bundleUpdate
+}
+
+// bucket is where the parts of a bundle are relative to.
+type bucket struct {
+	axis *axis
+	name string
+	ns   *policy.Namespace // stands for those of the bucket
+}
+
+// isolator is a policy that isolates, by direction.
+type isolator struct {
+	of *written
+	in [2]bool
+}
+
+// bundleUpdate is what an Update has changed of a bundle.
+type bundleUpdate struct {
+	added, removed []*part
+	touched        map[*target]bool // to whether they had it
+	counts         [2]int32         // when the Update began
+	isolators      [2]string        // likewise, the first of each direction
+	rules          []*policy.TargetRule
+	fresh          bool
+	dirty          bool // it is not in order
+}
+
+func (b *bundle) isFresh() bool { return b.up != nil && b.up.fresh }
+
+// firstIsolators returns the IDs of the first policies that isolate, by direction; "" for none.
+func (b *bundle) firstIsolators() (ids [2]string) {
+	for d := range directions {
+		if i := slices.IndexFunc(b.isolators, func(x isolator) bool { return x.in[d] }); i >= 0 {
+			ids[d] = b.isolators[i].of.id()
+		}
+	}
+	return ids
 }
 
 // role is a set of bundles that are all that applies to some profiles. What is
 // the same for all of those is held here once.
 type role struct {
-	key      string
-	bundles  []*bundle
+	next     *role
+	bundles  []*bundle // by id
 	profiles bag[*profile]
 	targets  bag[*target] // counted by workloads
-	lists    *lists
-	start    *lists // lists when the Update began
-	dirty    bool
+	up       *roleUpdate
+	hash     uint32
+	fresh    bool
+	dirty    bool // its lists may be others
+	dropped  bool
 }
+
+func (r *role) link() (uint32, **role) { return r.hash, &r.next }
+
+// roleUpdate is what an Update has made of a role: its lists, and as they were when it began.
+type roleUpdate struct{ lists, start *lists }
 
 // lists is what a role gives to [policy.Enforced]. It is not changed.
 type lists struct {
-	keys     [2][]string
+	parts    [2][]*part
 	isolated [2]string
 	has      [2]bool
+	keys     *[2][]string // of parts; made when it is asked for
 }
 
 func (l *lists) equal(o *lists) bool { return l == o || l.has == o.has && l.alike(o) }
 
 // alike says whether l and o differ at most in what a VM's isolation depends on.
 func (l *lists) alike(o *lists) bool {
-	return l.isolated == o.isolated && slices.Equal(l.keys[0], o.keys[0]) && slices.Equal(l.keys[1], o.keys[1])
+	sameKey := func(a, b *part) bool {
+		return a == b || a.of == b.of && a.direction == b.direction && a.index == b.index && a.bucket() == b.bucket()
+	}
+	return l.isolated == o.isolated && slices.EqualFunc(l.parts[0], o.parts[0], sameKey) && slices.EqualFunc(l.parts[1], o.parts[1], sameKey)
 }
 
 func (l *lists) enforced(w *policy.Workload) policy.Enforced {
+	if l.keys == nil {
+		l.keys = &[2][]string{}
+		for d, parts := range l.parts {
+			l.keys[d] = slices.Grow(l.keys[d], len(parts))
+			for _, p := range parts {
+				l.keys[d] = append(l.keys[d], p.key())
+			}
+		}
+	}
 	return policy.Enforced{
 		Workload: w, Ingress: l.keys[0], Egress: l.keys[1], IsolatedIngress: l.isolated[0], IsolatedEgress: l.isolated[1],
-		DeniesIngress: w.Isolates(policy.Ingress, l.has[0], l.has[1]),
-		DeniesEgress:  w.Isolates(policy.Egress, l.has[0], l.has[1]),
+		DeniesIngress: l.denies(w, policy.Ingress), DeniesEgress: l.denies(w, policy.Egress),
 	}
+}
+
+// denies says whether w denies what no rule of a direction decides.
+func (l *lists) denies(w *policy.Workload, d policy.Direction) bool {
+	return w.Isolates(d, l.has[0], l.has[1])
 }
 
 // target is a Target that has workloads, or had when the Update began.
 type target struct {
 	name      string
-	realm     string
-	workloads roster          // those to which policies can apply
-	exports   []policy.Export // as they were last given
-	stale     bool            // exports may be others
+	next      *target
+	workloads roster           // those to which policies can apply
+	exports   *[]policy.Export // as they were last given; nil for none
+	log       *targetLog
+	hash      uint32 // of its name
+	hasRealm  bool
+	stale     bool // exports may be others
 	fresh     bool
 	watched   bool
-	log       *targetLog
 }
 
-func (e *Engine) addBundle(a *applied, x *axis, bucket string) *bundle {
-	e.lastID++
-	b := &bundle{id: e.lastID, of: a, axis: x, bucket: bucket, fresh: true}
-	e.up.freshBundles = append(e.up.freshBundles, b)
+func (t *target) link() (uint32, **target) { return t.hash, &t.next }
+
+func (t *target) exported() []policy.Export {
+	if t.exports == nil {
+		return nil
+	}
+	return *t.exports
+}
+
+// addBundle makes b one that is not there yet.
+func (e *Engine) addBundle(b *bundle, a *applied, at *bucket) {
+	*b = bundle{id: e.newID(), of: a, at: at}
+	e.updateOf(b).fresh = true
 	e.spoil(b)
-	return b
 }
 
-// spoil notes that b is not in order.
+// updateOf returns what this Update has changed of b, which it makes when that is nothing yet.
+func (e *Engine) updateOf(b *bundle) *bundleUpdate {
+	if b.up == nil {
+		b.up = &bundleUpdate{counts: b.counts, isolators: b.firstIsolators()}
+		e.up.bundles = append(e.up.bundles, b)
+	}
+	return b.up
+}
+
+// spoil notes that b is not in order. It comes before any change of that.
 func (e *Engine) spoil(b *bundle) {
-	if !b.dirty {
-		b.dirty = true
+	if up := e.updateOf(b); !up.dirty {
+		up.dirty = true
 		e.up.dirtyBundles = append(e.up.dirtyBundles, b)
 	}
 }
 
-func (e *Engine) addPart(b *bundle, p *part) {
+func (e *Engine) addPart(p *part) {
+	b := p.bundle
 	e.spoil(b)
-	e.joinBundle(p.rule.Policy, b)
-	b.added = append(b.added, p)
+	e.joinBundle(p.of, b)
+	b.up.added = append(b.up.added, p)
 	for t := range b.targets.all() {
 		e.nameGroups(t, p)
 	}
@@ -108,12 +182,13 @@ func (e *Engine) addPart(b *bundle, p *part) {
 	}
 }
 
-// dropPart takes p out of b, where it was before the Update.
-func (e *Engine) dropPart(b *bundle, p *part) {
+// dropPart takes p out of its bundle, where it was before the Update.
+func (e *Engine) dropPart(p *part) {
+	b := p.bundle
 	e.spoil(b)
-	e.leaveBundle(p.rule.Policy, b)
+	e.leaveBundle(p.of, b)
 	p.dead = true
-	b.removed = append(b.removed, p)
+	b.up.removed = append(b.up.removed, p)
 	for t := range b.targets.all() {
 		e.unnameGroups(t, p)
 	}
@@ -127,84 +202,102 @@ func (e *Engine) dropPart(b *bundle, p *part) {
 	e.releaseGroups(p)
 }
 
-func (e *Engine) addIsolator(a *applied, d int, id string) {
-	list := a.base.isolators[d]
-	if i, ok := slices.BinarySearch(list, id); !ok {
-		a.base.isolators[d] = slices.Insert(list, i, id)
-		e.joinBundle(id, a.base)
-		e.spoil(a.base)
-	}
+func (e *Engine) findIsolator(a *applied, w *written) (i int, ok bool) {
+	return slices.BinarySearchFunc(a.base.isolators, w, func(x isolator, w *written) int { return cmp.Compare(x.of.id(), w.id()) })
 }
 
-func (e *Engine) dropIsolator(a *applied, d int, id string) {
-	list := a.base.isolators[d]
-	if i, ok := slices.BinarySearch(list, id); ok {
-		a.base.isolators[d] = slices.Delete(list, i, i+1)
-		e.leaveBundle(id, a.base)
-		e.spoil(a.base)
+func (e *Engine) addIsolator(a *applied, d int, w *written) {
+	e.spoil(&a.base)
+	i, ok := e.findIsolator(a, w)
+	if !ok {
+		a.base.isolators = slices.Insert(a.base.isolators, i, isolator{of: w})
 	}
+	a.base.isolators[i].in[d] = true
+	e.joinBundle(w, &a.base)
+}
+
+func (e *Engine) dropIsolator(a *applied, d int, w *written) {
+	i, ok := e.findIsolator(a, w)
+	if !ok {
+		return
+	}
+	e.spoil(&a.base)
+	a.base.isolators[i].in[d] = false
+	if a.base.isolators[i].in == [2]bool{} {
+		a.base.isolators = slices.Delete(a.base.isolators, i, i+1)
+	}
+	e.leaveBundle(w, &a.base)
 }
 
 // roleOf returns the role that p should have, which it makes when there is none.
 func (e *Engine) roleOf(p *profile) *role {
 	e.stamp++
 	bundles := e.scratch[:0]
-	for _, m := range p.matches {
-		for a := range m.sel.applied.all() {
+	for s := range p.matches.all() {
+		s.eachApplied(func(a *applied) {
 			if a.mark == e.stamp {
-				continue
+				return
 			}
 			a.mark = e.stamp
-			bundles = append(bundles, a.base)
+			bundles = append(bundles, &a.base)
 			for _, x := range a.axes {
-				if bucket, ok := x.bucket(p.space.ns); ok {
-					bundles = append(bundles, e.bundleFor(a, x, bucket, p.space.ns))
+				if name, ok := x.bucket(p.space.ns); ok {
+					bundles = append(bundles, e.bundleFor(a, x, name, p.space.ns))
 				}
 			}
-		}
+		})
 	}
 	slices.SortFunc(bundles, func(a, b *bundle) int { return cmp.Compare(a.id, b.id) })
 	e.scratch = bundles
-	key := e.scratchKey[:0]
+	var h maphash.Hash
+	h.SetSeed(e.seed)
 	for _, b := range bundles {
-		key = binary.BigEndian.AppendUint64(key, b.id)
+		var id [8]byte
+		binary.BigEndian.PutUint64(id[:], b.id)
+		h.Write(id[:])
 	}
-	e.scratchKey = key
-	r := e.roles[string(key)]
-	if r == nil {
-		r = &role{key: string(key), bundles: slices.Clone(bundles)}
-		e.roles[r.key] = r
-		for _, b := range bundles {
-			b.roles.add(r)
+	hash := uint32(h.Sum64())
+	for r := e.roles.at(hash); r != nil; r = r.next {
+		if slices.Equal(r.bundles, bundles) {
+			return r
 		}
-		e.soilRole(r)
 	}
+	r := &role{hash: hash, bundles: slices.Clone(bundles), fresh: true}
+	e.roles.add(r)
+	for _, b := range bundles {
+		b.roles.add(r)
+	}
+	e.soilRole(r)
 	return r
 }
 
+// soilRole notes that the lists of r may be others.
 func (e *Engine) soilRole(r *role) {
 	if !r.dirty {
 		r.dirty = true
-		r.start = r.lists
 		e.up.dirtyRoles = append(e.up.dirtyRoles, r)
 	}
 }
 
 // bundleFor returns the bundle of one bucket of x, which it makes when there is none.
-func (e *Engine) bundleFor(a *applied, x *axis, bucket string, ns *policy.Namespace) *bundle {
-	b := x.bundles[bucket]
+func (e *Engine) bundleFor(a *applied, x *axis, name string, ns *policy.Namespace) *bundle {
+	b := x.bundles[name]
 	if b != nil {
 		return b
 	}
-	b = e.addBundle(a, x, bucket)
-	b.ns = &policy.Namespace{Name: ns.Name}
+	for r := range x.entries {
+		e.touchPolicy(r.of) // before b is one of its bundles
+	}
+	at := &bucket{axis: x, name: name, ns: &policy.Namespace{Name: ns.Name}}
 	for _, k := range x.keys {
 		v, _ := ns.Labels.Value(k)
-		b.ns.Labels = append(b.ns.Labels, policy.Label{Key: k, Value: v})
+		at.ns.Labels = append(at.ns.Labels, policy.Label{Key: k, Value: v})
 	}
-	x.bundles[bucket] = b
+	b = &bundle{}
+	e.addBundle(b, a, at)
+	x.bundles[name] = b
 	for r := range x.entries {
-		e.addPart(b, e.relativePart(r, b))
+		e.addRelativePart(r, b)
 	}
 	return b
 }
@@ -223,11 +316,7 @@ func (e *Engine) settleRoles() {
 		old := p.role
 		if !p.moved {
 			p.moved = true
-			m := moved{profile: p}
-			if old != nil {
-				m.start = old.lists
-			}
-			e.up.moved = append(e.up.moved, m)
+			e.up.moved = append(e.up.moved, moved{profile: p, from: old})
 		}
 		p.role = now
 		if now != nil {
@@ -282,15 +371,16 @@ func (e *Engine) leaveRole(r *role, w *policy.Workload) {
 
 // touch notes whether t had b when the Update began.
 func (b *bundle) touch(e *Engine, t *target, had bool) {
-	if b.fresh {
+	up := e.updateOf(b)
+	if up.fresh {
 		return // none had
 	}
-	if b.touched == nil {
-		b.touched = map[*target]bool{}
+	if up.touched == nil {
+		up.touched = map[*target]bool{}
 		e.up.touchedBundles = append(e.up.touchedBundles, b)
 	}
-	if _, ok := b.touched[t]; !ok {
-		b.touched[t] = had
+	if _, ok := up.touched[t]; !ok {
+		up.touched[t] = had
 	}
 }
 
@@ -311,16 +401,26 @@ func (s *selection) touch(e *Engine, t *target, had bool) {
 	if s.fresh {
 		return
 	}
-	if s.touched == nil {
-		s.touched = map[*target]bool{}
+	up := e.updateOfSelection(s)
+	if up.touched == nil {
+		up.touched = map[*target]bool{}
 		e.up.touchedSelections = append(e.up.touchedSelections, s)
 	}
-	if _, ok := s.touched[t]; !ok {
-		s.touched[t] = had
+	if _, ok := up.touched[t]; !ok {
+		up.touched[t] = had
 	}
 }
 
-// settleBundles puts the parts of bundles in order, and makes the lists of roles.
+// updateOfSelection returns what this Update has changed of s, which it makes when that is nothing yet.
+func (e *Engine) updateOfSelection(s *selection) *selectionUpdate {
+	if s.up == nil {
+		s.up = &selectionUpdate{}
+		e.up.selections = append(e.up.selections, s)
+	}
+	return s.up
+}
+
+// settleBundles puts the parts of bundles in order.
 func (e *Engine) settleBundles() {
 	for _, b := range e.up.dirtyBundles {
 		b.settle()
@@ -328,58 +428,123 @@ func (e *Engine) settleBundles() {
 			e.soilRole(r)
 		}
 	}
-	for _, r := range e.up.dirtyRoles {
-		r.dirty = false
-		r.lists = r.list()
-	}
 }
 
-func inOrder(a, b *part) int { return a.rule.Compare(b.rule) }
-
 func (b *bundle) settle() {
-	if len(b.removed) > 0 {
+	if len(b.up.removed) > 0 {
 		b.parts = slices.DeleteFunc(b.parts, func(p *part) bool { return p.dead })
 	}
-	if len(b.added) == 0 {
+	added := b.up.added
+	if len(added) == 0 {
 		return
 	}
-	slices.SortFunc(b.added, inOrder)
+	slices.SortFunc(added, inOrder)
 	if len(b.parts) == 0 {
-		b.parts = slices.Clone(b.added)
+		b.parts = slices.Clone(added)
 		return
 	}
 	// Merge from the end, in place.
-	i, j := len(b.parts)-1, len(b.added)-1
-	b.parts = append(b.parts, b.added...)
+	i, j := len(b.parts)-1, len(added)-1
+	b.parts = append(b.parts, added...)
 	for k := len(b.parts) - 1; j >= 0; k-- {
-		if i >= 0 && inOrder(b.parts[i], b.added[j]) > 0 {
+		if i >= 0 && inOrder(b.parts[i], added[j]) > 0 {
 			b.parts[k] = b.parts[i]
 			i--
 		} else {
-			b.parts[k] = b.added[j]
+			b.parts[k] = added[j]
 			j--
 		}
 	}
 }
 
-// list returns the lists of r.
-func (r *role) list() *lists {
+// before returns the parts that b had when the Update began.
+func (b *bundle) before() []*part {
+	if b.up == nil || len(b.up.added)+len(b.up.removed) == 0 {
+		return b.parts
+	}
+	isNew := make(map[*part]bool, len(b.up.added))
+	for _, p := range b.up.added {
+		isNew[p] = true
+	}
+	out := slices.Clone(b.up.removed)
+	for _, p := range b.parts {
+		if !isNew[p] {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, inOrder)
+	return out
+}
+
+// updateOfRole returns what this Update has made of r, which it makes when that is nothing yet.
+func (e *Engine) updateOfRole(r *role) *roleUpdate {
+	if r.up == nil {
+		r.up = &roleUpdate{}
+		e.up.listed = append(e.up.listed, r)
+	}
+	return r.up
+}
+
+// listsOf returns the lists of r, which are kept until the Update ends.
+func (e *Engine) listsOf(r *role) *lists {
+	up := e.updateOfRole(r)
+	if up.lists == nil {
+		up.lists = r.now()
+	}
+	return up.lists
+}
+
+// startOf returns the lists that r had when the Update began. It was there.
+func (e *Engine) startOf(r *role) *lists {
+	if !r.dirty && !r.dropped {
+		return e.listsOf(r)
+	}
+	up := e.updateOfRole(r)
+	if up.start == nil {
+		up.start = r.list(func(b *bundle) ([]*part, [2]int32, [2]string) {
+			if b.up == nil {
+				return b.parts, b.counts, b.firstIsolators()
+			}
+			return b.before(), b.up.counts, b.up.isolators
+		})
+	}
+	return up.start
+}
+
+// now returns the lists of r to who does not change the Engine.
+func (r *role) now() *lists {
+	return r.list(func(b *bundle) ([]*part, [2]int32, [2]string) { return b.parts, b.counts, b.firstIsolators() })
+}
+
+// has says of which directions any rule applies to the workloads of r.
+func (r *role) has() (has [2]bool) {
+	for _, b := range r.bundles {
+		for d := range directions {
+			has[d] = has[d] || b.counts[d] > 0
+		}
+	}
+	return has
+}
+
+// list makes the lists of r, of what its bundles have or had.
+func (r *role) list(of func(*bundle) (parts []*part, counts [2]int32, isolators [2]string)) *lists {
 	l := &lists{}
 	var parts []*part
 	sources := 0
 	for _, b := range r.bundles {
+		more, counts, ids := of(b)
 		for d := range directions {
-			l.has[d] = l.has[d] || b.counts[d] > 0
-			if ids := b.isolators[d]; len(ids) > 0 && (l.isolated[d] == "" || ids[0] < l.isolated[d]) {
-				l.isolated[d] = ids[0]
+			l.has[d] = l.has[d] || counts[d] > 0
+			if ids[d] != "" && (l.isolated[d] == "" || ids[d] < l.isolated[d]) {
+				l.isolated[d] = ids[d]
 			}
 		}
-		if len(b.parts) > 0 {
+		if len(more) > 0 {
 			sources++
 			if parts == nil {
-				parts = slices.Clip(b.parts)
+				parts = slices.Clip(more)
 			} else {
-				parts = append(parts, b.parts...)
+				parts = append(parts, more...)
 			}
 		}
 	}
@@ -388,16 +553,13 @@ func (r *role) list() *lists {
 	}
 	var n [2]int
 	for _, p := range parts {
-		n[p.node.direction]++
+		n[p.direction]++
 	}
 	for d := range directions {
-		if n[d] > 0 {
-			l.keys[d] = make([]string, 0, n[d])
-		}
+		l.parts[d] = make([]*part, 0, n[d])
 	}
 	for _, p := range parts {
-		d := p.node.direction
-		l.keys[d] = append(l.keys[d], p.rule.Key)
+		l.parts[p.direction] = append(l.parts[p.direction], p)
 	}
 	return l
 }

@@ -115,9 +115,9 @@ func (c *compiler) parts(l *lowered, ns *policy.Namespace) []policy.TargetRule {
 }
 
 // name remembers selections by their Keys, and returns them.
-func (c *compiler) name(selections []policy.Selection) []policy.Selection {
+func (c *compiler) name(selections []*policy.Selection) []*policy.Selection {
 	for _, sel := range selections {
-		c.selections[sel.String()] = sel
+		c.selections[sel.String()] = *sel
 	}
 	return selections
 }

@@ -1,21 +1,68 @@
 package compile
 
 import (
+	"hash/maphash"
 	"slices"
 
 	"isobar.dev/policy"
 )
 
 // use returns the node of sel, which it makes and matches when there is none,
-// and counts one more user.
-func (e *Engine) use(sel policy.Selection) *selection {
-	key := sel.String()
-	s := e.selections[key]
+// and counts one more user. It keeps sel, which must not be changed.
+func (e *Engine) use(sel *policy.Selection) *selection {
+	s := e.find(sel)
 	if s == nil {
-		s = e.addSelection(key, sel)
+		s = e.addSelection(sel)
 	}
 	s.users++
 	return s
+}
+
+// find returns the node of sel, or nil when there is none.
+func (e *Engine) find(sel *policy.Selection) *selection {
+	for _, s := range e.recent {
+		if s != nil && same(s.sel, sel) {
+			return s
+		}
+	}
+	s := e.selectionOf(sel.String())
+	if s != nil {
+		e.recall(s)
+	}
+	return s
+}
+
+// recall has find look at s first: what a policy names it mostly names several times.
+func (e *Engine) recall(s *selection) {
+	e.recent[e.lastRecent%len(e.recent)] = s
+	e.lastRecent++
+}
+
+// selectionOf returns the node of a Key, or nil when there is none.
+func (e *Engine) selectionOf(key string) *selection {
+	for s := e.selections.at(e.hashKey(key)); s != nil; s = s.next {
+		if s.key() == key {
+			return s
+		}
+	}
+	return nil
+}
+
+func (e *Engine) hashKey(key string) uint32 { return uint32(maphash.String(e.seed, key)) }
+
+// key returns the canonical form of s. It is not kept: it is as long as all else that is.
+func (s *selection) key() string { return s.sel.String() }
+
+// same says whether a and b are written alike, in which case they are equal.
+func same(a, b *policy.Selection) bool {
+	return a == b || a.Kind == b.Kind && a.Scope == b.Scope && a.Namespace == b.Namespace && a.ServiceAccount == b.ServiceAccount &&
+		slices.Equal(a.SameKeys, b.SameKeys) && sameSelector(a.Labels, b.Labels) && sameSelector(a.NamespaceLabels, b.NamespaceLabels)
+}
+
+func sameSelector(a, b policy.Selector) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.EqualFunc(a, b, func(x, y policy.Requirement) bool {
+		return x.Key == y.Key && x.Op == y.Op && slices.Equal(x.Values, y.Values)
+	}))
 }
 
 // release counts one user less. What has none is dropped when the Update ends.
@@ -26,139 +73,159 @@ func (e *Engine) release(s *selection) {
 	}
 }
 
-func (e *Engine) addSelection(key string, sel policy.Selection) *selection {
-	s := &selection{key: key, sel: sel, fresh: true}
-	s.selection = s
-	s.requires = sel.Labels
-	if sel.ServiceAccount != "" {
-		s.requires = append(slices.Clip(sel.Labels), policy.Requirement{Key: serviceAccountKey, Op: policy.In, Values: []string{sel.ServiceAccount}})
-	}
-	e.selections[key] = s
+func (e *Engine) addSelection(sel *policy.Selection) *selection {
+	s := &selection{id: e.newID(), sel: sel, hash: e.hashKey(sel.String()), fresh: true}
+	e.selections.add(s)
+	e.recall(s)
 	e.up.freshSelections = append(e.up.freshSelections, s)
 	switch sel.Scope {
+	case policy.AllNamespaces:
 	case policy.OneNamespace:
 		s.space = e.spaceOf(sel.Namespace)
-		s.space.named++
+		s.space.wanted++
 	case policy.ByLabels:
 		s.nsel = e.useNamespaces(sel.NamespaceLabels)
+	default:
+		return s // it picks nothing
 	}
-	sc := e.scopeOf(s)
-	if sc == nil {
-		return s
+	for _, a := range choose(sel.Labels, sel.ServiceAccount, e.filed) {
+		l := e.makeLabel(a)
+		l.wants.put(s, s.place())
+		if s.under == nil {
+			s.under = l
+		} else {
+			e.also[s] = append(e.also[s], l)
+		}
 	}
-	sc.file(&s.filed)
 	try := func(p *profile) {
 		if s.fits(p) {
 			e.connect(p, s)
 		}
 	}
-	switch sel.Scope {
-	case policy.OneNamespace:
-		s.space.look(sel.Labels, try)
-	case policy.AllNamespaces:
-		e.lookEverywhere(sel.Labels, try)
-	case policy.ByLabels:
+	switch {
+	case s.space != nil:
+		e.look(s.space, sel.Labels, try)
+	case s.nsel != nil:
 		e.lookIn(s.nsel, sel.Labels, try)
+	default:
+		e.lookEverywhere(sel.Labels, try)
 	}
 	return s
 }
 
-// scopeOf returns where s looks, or nil when it can pick nothing.
-func (e *Engine) scopeOf(s *selection) *scope {
-	k := s.sel.Kind
-	if k == 0 || int(k) >= len(kinds{}) {
-		return nil
+// filed returns how many Selections are filed under a.
+func (e *Engine) filed(a asked) int {
+	if l := e.label(a); l != nil {
+		return l.wants.len()
 	}
-	switch s.sel.Scope {
-	case policy.AllNamespaces:
-		return &e.everywhere[k]
-	case policy.OneNamespace:
-		return &s.space.kinds[k]
-	case policy.ByLabels:
-		return &s.nsel.kinds[k]
-	}
-	return nil
+	return 0
 }
 
 // dropSelection takes away s, which has no user.
 func (e *Engine) dropSelection(s *selection) {
-	if sc := e.scopeOf(s); sc != nil {
-		sc.unfile(&s.filed)
+	if s.under != nil {
+		for _, l := range append(e.also[s], s.under) {
+			l.wants.remove(s.place())
+			e.dropLabelIfUnused(l)
+		}
+		delete(e.also, s)
 	}
-	for len(s.profiles) > 0 {
-		last := s.profiles[len(s.profiles)-1]
-		e.disconnect(last.profile, last.i)
+	for !s.profiles.isEmpty() {
+		e.disconnect(s.profiles.first(), s)
 	}
 	if s.space != nil {
-		s.space.named--
+		s.space.wanted--
 		e.dropSpaceIfUnused(s.space)
 	}
 	if s.nsel != nil {
 		e.releaseNamespaces(s.nsel)
 	}
-	delete(e.selections, s.key)
+	for i := range e.recent {
+		if e.recent[i] == s {
+			e.recent[i] = nil
+		}
+	}
+	e.selections.remove(s)
 }
 
 // values calls f for the requirements of sel that name values.
 func values(sel policy.Selector, f func(key string, values []string)) {
 	for _, r := range sel {
-		if r.Op == policy.In {
+		if r.Op == policy.In && len(r.Values) == 1 {
+			f(r.Key, r.Values)
+		} else if r.Op == policy.In {
 			f(r.Key, slices.Compact(slices.Sorted(slices.Values(r.Values))))
 		}
 	}
 }
 
+// having returns the labels of a key and any of these values that profiles have.
+func (e *Engine) having(key string, values []string) (out []*label) {
+	for _, v := range values {
+		if l := e.label(asked{key, v}); l != nil && !l.profiles.isEmpty() {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
 // look calls f for the profiles of sp that may match sel, each once.
-func (sp *space) look(sel policy.Selector, f func(*profile)) {
-	var best [][]*profile
-	fewest := len(sp.profiles)
-	best = append(best, sp.profiles)
+func (e *Engine) look(sp *space, sel policy.Selector, f func(*profile)) {
+	var best []*label
+	fewest, by := sp.profiles.len(), false
 	values(sel, func(key string, vs []string) {
-		var lists [][]*profile
+		labels := e.having(key, vs)
 		n := 0
-		for _, v := range vs {
-			if po := sp.postings[policy.Label{Key: key, Value: v}]; po != nil {
-				lists = append(lists, po.profiles)
-				n += len(po.profiles)
+		for _, l := range labels {
+			for range l.in(sp) {
+				if n++; n == fewest {
+					return
+				}
 			}
 		}
 		if n < fewest {
-			best, fewest = lists, n
+			best, fewest, by = labels, n, true
 		}
 	})
-	for _, list := range best {
-		for _, p := range list {
-			f(p)
+	if by {
+		for _, l := range best {
+			for p := range l.in(sp) {
+				f(p)
+			}
 		}
+		return
+	}
+	for p := range sp.profiles.all() {
+		f(p)
 	}
 }
 
-// postingsFor returns the postings of all namespaces for the requirement of sel
-// that has the fewest; ok is false when no requirement names values.
-func (e *Engine) postingsFor(sel policy.Selector) (best []*posting, ok bool) {
+// labelsFor returns the labels of the requirement of sel that the fewest profiles have, and how many
+// those are; ok is false when no requirement names values.
+func (e *Engine) labelsFor(sel policy.Selector) (best []*label, fewest int, ok bool) {
 	values(sel, func(key string, vs []string) {
-		var found []*posting
-		for _, v := range vs {
-			found = append(found, e.postings[policy.Label{Key: key, Value: v}]...)
+		labels, n := e.having(key, vs), 0
+		for _, l := range labels {
+			n += l.profiles.len()
 		}
-		if !ok || len(found) < len(best) {
-			best, ok = found, true
+		if !ok || n < fewest {
+			best, fewest, ok = labels, n, true
 		}
 	})
-	return best, ok
+	return best, fewest, ok
 }
 
 // lookEverywhere calls f for the profiles that may match sel, each once.
 func (e *Engine) lookEverywhere(sel policy.Selector, f func(*profile)) {
-	found, ok := e.postingsFor(sel)
+	labels, _, ok := e.labelsFor(sel)
 	if !ok {
-		for _, sp := range e.spaces {
-			sp.look(sel, f)
+		for p := range e.profiles.all() {
+			f(p)
 		}
 		return
 	}
-	for _, po := range found {
-		for _, p := range po.profiles {
+	for _, l := range labels {
+		for p := range l.profiles.all() {
 			f(p)
 		}
 	}
@@ -166,10 +233,10 @@ func (e *Engine) lookEverywhere(sel policy.Selector, f func(*profile)) {
 
 // lookIn calls f for the profiles of n's namespaces that may match sel, each once.
 func (e *Engine) lookIn(n *nsel, sel policy.Selector, f func(*profile)) {
-	if found, ok := e.postingsFor(sel); ok && len(found) < n.spaces.len() {
-		for _, po := range found {
-			if n.spaces.has(po.space) {
-				for _, p := range po.profiles {
+	if labels, has, ok := e.labelsFor(sel); ok && has < n.spaces.len() {
+		for _, l := range labels {
+			for p := range l.profiles.all() {
+				if n.spaces.has(p.space) {
 					f(p)
 				}
 			}
@@ -177,242 +244,6 @@ func (e *Engine) lookIn(n *nsel, sel policy.Selector, f func(*profile)) {
 		return
 	}
 	for sp := range n.spaces.all() {
-		sp.look(sel, f)
-	}
-}
-
-// useNamespaces returns the node of a selector of namespaces, which it makes and
-// matches when there is none, and counts one more user.
-func (e *Engine) useNamespaces(sel policy.Selector) *nsel {
-	key := sel.String()
-	n := e.nsels[key]
-	if n == nil {
-		n = &nsel{key: key}
-		n.nsel = n
-		n.requires = sel
-		e.nsels[key] = n
-		e.nselScope.file(&n.filed)
-		e.lookSpaces(sel, func(sp *space) {
-			if sel.Matches(sp.ns.Labels) {
-				n.spaces.add(sp)
-				sp.nsels = append(sp.nsels, n)
-			}
-		})
-	}
-	n.users++
-	return n
-}
-
-func (e *Engine) releaseNamespaces(n *nsel) {
-	if n.users--; n.users > 0 {
-		return
-	}
-	e.nselScope.unfile(&n.filed)
-	for sp := range n.spaces.all() {
-		sp.nsels = slices.DeleteFunc(sp.nsels, func(o *nsel) bool { return o == n })
-	}
-	delete(e.nsels, n.key)
-}
-
-// lookSpaces calls f for the known namespaces that may match sel, each once.
-func (e *Engine) lookSpaces(sel policy.Selector, f func(*space)) {
-	var best []*bag[*space]
-	fewest := -1
-	values(sel, func(key string, vs []string) {
-		var bags []*bag[*space]
-		n := 0
-		for _, v := range vs {
-			if b := e.spacesBy[policy.Label{Key: key, Value: v}]; b != nil {
-				bags = append(bags, b)
-				n += b.len()
-			}
-		}
-		if fewest < 0 || n < fewest {
-			best, fewest = bags, n
-		}
-	})
-	if fewest < 0 {
-		for _, sp := range e.spaces {
-			if sp.ns != nil {
-				f(sp)
-			}
-		}
-		return
-	}
-	for _, b := range best {
-		for sp := range b.all() {
-			f(sp)
-		}
-	}
-}
-
-// changeNamespace sets what is known of a namespace; ns is nil when it is gone.
-func (e *Engine) changeNamespace(name string, ns *policy.Namespace) {
-	sp := e.spaceOf(name)
-	old := sp.ns
-	if old != nil && ns != nil && slices.Equal(old.Labels, ns.Labels) {
-		sp.ns = ns
-		return
-	}
-	sp.ns = ns
-	e.relabelSpace(sp, old)
-	var now []*nsel
-	if ns != nil {
-		e.nselScope.candidates(ns.Labels, "", func(it *filed) {
-			if it.nsel.requires.Matches(ns.Labels) {
-				now = append(now, it.nsel)
-			}
-		})
-	}
-	is, was := set(now), set(sp.nsels)
-	for _, n := range sp.nsels {
-		if !is[n] {
-			n.spaces.remove(sp)
-			e.leave(sp, n)
-		}
-	}
-	for _, n := range now {
-		if was[n] {
-			continue
-		}
-		n.spaces.add(sp)
-		for _, p := range sp.profiles {
-			if int(p.kind) < len(n.kinds) {
-				e.matchIn(p, &n.kinds[p.kind])
-			}
-		}
-	}
-	sp.nsels = now
-	if e.bucketChanged(old, ns) {
-		for _, p := range sp.profiles {
-			e.soil(p)
-		}
-	}
-	e.dropSpaceIfUnused(sp)
-}
-
-func set(nsels []*nsel) map[*nsel]bool {
-	out := make(map[*nsel]bool, len(nsels))
-	for _, n := range nsels {
-		out[n] = true
-	}
-	return out
-}
-
-// relabelSpace keeps the index of namespaces by label.
-func (e *Engine) relabelSpace(sp *space, old *policy.Namespace) {
-	if old != nil {
-		for _, l := range old.Labels {
-			if b := e.spacesBy[l]; b.remove(sp) && b.len() == 0 {
-				delete(e.spacesBy, l)
-			}
-		}
-	}
-	if sp.ns != nil {
-		for _, l := range sp.ns.Labels {
-			if e.spacesBy[l] == nil {
-				e.spacesBy[l] = &bag[*space]{}
-			}
-			e.spacesBy[l].add(sp)
-		}
-	}
-}
-
-// leave disconnects the profiles of sp from the Selections that look where n matches.
-func (e *Engine) leave(sp *space, n *nsel) {
-	for _, p := range sp.profiles {
-		for i := len(p.matches) - 1; i >= 0; i-- {
-			s := p.matches[i].sel
-			if s.nsel != n {
-				continue
-			}
-			e.disconnect(p, i)
-			if s.applied.len() > 0 {
-				e.soil(p)
-			}
-			if d := e.driftOf(p); d != nil {
-				d.lost = append(d.lost, s)
-			}
-		}
-	}
-}
-
-// bucketChanged says whether rules with relative peers may mean something else
-// for the workloads of a namespace.
-func (e *Engine) bucketChanged(old, now *policy.Namespace) bool {
-	if len(e.axisKeys) == 0 {
-		return false
-	}
-	if old == nil || now == nil {
-		return true
-	}
-	for k := range e.axisKeys {
-		a, hadA := old.Labels.Value(k)
-		b, hasB := now.Labels.Value(k)
-		if a != b || hadA != hasB {
-			return true
-		}
-	}
-	return false
-}
-
-// dropProfile takes away p, which has no workloads and no role.
-func (e *Engine) dropProfile(p *profile) {
-	for len(p.matches) > 0 {
-		e.disconnect(p, len(p.matches)-1)
-	}
-	sp := p.space
-	for i, at := range p.posted {
-		list := at.posting.profiles
-		last := len(list) - 1
-		moved := list[last]
-		list[at.i] = moved
-		for j := range moved.posted {
-			if moved.posted[j].posting == at.posting {
-				moved.posted[j].i = at.i
-			}
-		}
-		list[last] = nil
-		if at.posting.profiles = list[:last]; last == 0 {
-			e.dropPosting(p.labels[i], at.posting)
-		}
-	}
-	last := len(sp.profiles) - 1
-	sp.profiles[p.inSpace] = sp.profiles[last]
-	sp.profiles[p.inSpace].inSpace = p.inSpace
-	sp.profiles[last] = nil
-	sp.profiles = sp.profiles[:last]
-	for at := e.profiles[p.hash]; ; at = at.next {
-		if at == p {
-			if p.next == nil {
-				delete(e.profiles, p.hash)
-			} else {
-				e.profiles[p.hash] = p.next
-			}
-			break
-		}
-		if at.next == p {
-			at.next = p.next
-			break
-		}
-	}
-	e.dropSpaceIfUnused(sp)
-}
-
-func (e *Engine) dropPosting(l policy.Label, po *posting) {
-	delete(po.space.postings, l)
-	list := e.postings[l]
-	last := len(list) - 1
-	list[po.i] = list[last]
-	list[po.i].i = po.i
-	list[last] = nil
-	if e.postings[l] = list[:last]; last == 0 {
-		delete(e.postings, l)
-	}
-}
-
-func (e *Engine) dropSpaceIfUnused(sp *space) {
-	if sp.ns == nil && len(sp.profiles) == 0 && sp.named == 0 {
-		delete(e.spaces, sp.name)
+		e.look(sp, sel, f)
 	}
 }

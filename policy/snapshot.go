@@ -63,8 +63,11 @@ func (s Snapshot) own(g *Group) ([]Selection, []Block) {
 // Subjects returns the selections of the workloads that set stands for as what
 // a policy of that namespace (empty: of the cluster) applies to. Relative
 // selections pick nothing here, and in a policy of a namespace a group that
-// reaches out of it picks nothing either.
+// reaches out of it picks nothing either. What it returns may be the set's own.
 func (s Snapshot) Subjects(set Set, namespace string) []Selection {
+	if len(set.Groups) == 0 && !slices.ContainsFunc(set.Selections, Selection.IsRelative) {
+		return slices.Clip(set.Selections)
+	}
 	var out []Selection
 	for _, sel := range set.Selections {
 		if !sel.IsRelative() {

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"cmp"
 	"hash/maphash"
 	"iter"
+	"slices"
 )
 
 // Table is an immutable map with its keys in order. Put and Delete return a new
@@ -17,15 +19,17 @@ type node[V any] struct {
 	key         string
 	value       V
 	left, right *node[V]
-	priority    uint64
-	size        int
+	priority    uint32
+	size        uint32
 }
 
 // seed is random per process so that nobody can choose names that make a
 // degenerate tree.
 var seed = maphash.MakeSeed()
 
-func (n *node[V]) len() int {
+func priorityOf(key string) uint32 { return uint32(maphash.String(seed, key)) }
+
+func (n *node[V]) len() uint32 {
 	if n == nil {
 		return 0
 	}
@@ -37,8 +41,66 @@ func (n *node[V]) with(left, right *node[V]) *node[V] {
 	return &node[V]{n.key, n.value, left, right, n.priority, left.len() + right.len() + 1}
 }
 
+// TableOf returns a Table of entries, of which the last counts where several have
+// one key. It costs less than to Put each of them, least when they are in order.
+func TableOf[V any](entries iter.Seq2[string, V]) Table[V] {
+	var nodes []*node[V]
+	for key, value := range entries {
+		nodes = append(nodes, &node[V]{key: key, value: value, priority: priorityOf(key)})
+	}
+	byKey := func(a, b *node[V]) int { return cmp.Compare(a.key, b.key) }
+	if !slices.IsSortedFunc(nodes, byKey) {
+		slices.SortStableFunc(nodes, byKey)
+	}
+	// Along the right side of what is built so far, from the top: each node goes below those that
+	// stand above it, and takes the others as its left side.
+	var side []*node[V]
+	finish := func(from int) (top *node[V]) { // what is there will not change any more
+		for len(side) > from {
+			top = side[len(side)-1]
+			side = side[:len(side)-1]
+			top.size = top.left.len() + top.right.len() + 1
+		}
+		return top
+	}
+	for i, n := range nodes {
+		if i+1 < len(nodes) && nodes[i+1].key == n.key {
+			continue
+		}
+		at := len(side)
+		for at > 0 && above(n.priority, n.key, side[at-1]) {
+			at--
+		}
+		n.left = finish(at)
+		if at > 0 {
+			side[at-1].right = n
+		}
+		side = append(side, n)
+	}
+	return Table[V]{finish(0)}
+}
+
+// Merge returns t with all that o has; where both have a key, the value is o's.
+func (t Table[V]) Merge(o Table[V]) Table[V] { return Table[V]{merge(t.root, o.root)} }
+
+func merge[V any](a, b *node[V]) *node[V] {
+	switch {
+	case a == nil || a == b:
+		return b
+	case b == nil:
+		return a
+	case a.key == b.key:
+		return b.with(merge(a.left, b.left), merge(a.right, b.right))
+	case above(a.priority, a.key, b): // so b lacks a's key
+		left, right := split(b, a.key)
+		return a.with(merge(a.left, left), merge(a.right, right))
+	}
+	left, right := split(a, b.key)
+	return b.with(merge(left, b.left), merge(right, b.right))
+}
+
 // Len returns the number of keys.
-func (t Table[V]) Len() int { return t.root.len() }
+func (t Table[V]) Len() int { return int(t.root.len()) }
 
 // Get returns the value of key, and whether there is one.
 func (t Table[V]) Get(key string) (V, bool) {
@@ -58,10 +120,10 @@ func (t Table[V]) Get(key string) (V, bool) {
 
 // Put returns t with key set to value.
 func (t Table[V]) Put(key string, value V) Table[V] {
-	return Table[V]{put(t.root, key, value, maphash.String(seed, key))}
+	return Table[V]{put(t.root, key, value, priorityOf(key))}
 }
 
-func put[V any](n *node[V], key string, value V, priority uint64) *node[V] {
+func put[V any](n *node[V], key string, value V, priority uint32) *node[V] {
 	switch {
 	case n == nil:
 		return &node[V]{key: key, value: value, priority: priority, size: 1}
@@ -78,7 +140,7 @@ func put[V any](n *node[V], key string, value V, priority uint64) *node[V] {
 
 // above says whether a node of that priority and key stands above n. Equal
 // hashes are ordered by key so that the shape stays canonical.
-func above[V any](priority uint64, key string, n *node[V]) bool {
+func above[V any](priority uint32, key string, n *node[V]) bool {
 	return priority > n.priority || priority == n.priority && key < n.key
 }
 

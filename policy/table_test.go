@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"isobar.dev/policy"
@@ -31,6 +32,48 @@ func TestTableIsAMap(t *testing.T) {
 		for i := range tables {
 			checkTable(t, seed, tables[i], models[i])
 			checkDiff(t, seed, tables[i], tables[len(tables)-1], models[i], model)
+		}
+	}
+}
+
+// However a Table is made, equal content has one shape, without which Diff would cost all there is.
+func TestTableHasOneShape(t *testing.T) {
+	for seed := range uint64(300) {
+		rnd := rand.New(rand.NewPCG(seed, 2))
+		var put, first, second policy.Table[int]
+		var entries [2][]entry
+		n := rnd.IntN(80)
+		for i := range n {
+			e := entry{fmt.Sprint(rnd.IntN(100)), i}
+			half := 2 * i / n
+			entries[half] = append(entries[half], e)
+			put = put.Put(e.key, e.value)
+		}
+		if all := policy.TableOf(each(entries[0], entries[1])); !reflect.DeepEqual(all, put) {
+			t.Fatalf("seed %d: TableOf is %v, Put makes %v", seed, all, put)
+		}
+		first, second = policy.TableOf(each(entries[0])), policy.TableOf(each(entries[1]))
+		before := maps.Collect(first.All())
+		if all := first.Merge(second); !reflect.DeepEqual(all, put) {
+			t.Fatalf("seed %d: Merge is %v, Put makes %v", seed, all, put)
+		}
+		checkTable(t, seed, first, before)
+	}
+}
+
+type entry struct {
+	key   string
+	value int
+}
+
+func each(lists ...[]entry) func(func(string, int) bool) {
+	return func(yield func(string, int) bool) {
+		for _, list := range lists {
+			for _, e := range list {
+				if !yield(e.key, e.value) {
+					return
+				}
+			}
 		}
 	}
 }

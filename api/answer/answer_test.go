@@ -175,7 +175,7 @@ func TestEvaluate(t *testing.T) {
 		{`{"source":{"pod":{"namespace":"shop","name":"web-1"}},"destination":{"pod":{"namespace":"shop","name":"db"}}}`,
 			`{"networkPolicy":{"type":"AntreaNetworkPolicy","namespace":"shop","name":"db","uid":"u1"},"rule":{"direction":"In","name":"no-ssh","action":"Reject"}}`},
 		{`{"source":{"pod":{"namespace":"shop","name":"db"}},"destination":{"pod":{"namespace":"shop","name":"web-2"}}}`,
-			`{"networkPolicy":{"type":"K8sNetworkPolicy","namespace":"shop","name":"web","uid":"u2"},"ruleIndex":2147483647,"rule":{"direction":"In","action":"Isolate"}}`},
+			`{"networkPolicy":{"type":"K8sNetworkPolicy","namespace":"shop","name":"web","uid":"u2"},"ruleIndex":2147483647,"rule":{"direction":"In"}}`},
 		{`{"source":{"pod":{"namespace":"shop","name":"web-1"}},"destination":{"pod":{"namespace":"shop","name":"web-1"}}}`, `null`},
 		{`{"source":{"pod":{"namespace":"shop","name":"web-1"}},"destination":{"pod":{"namespace":"shop","name":"db"}},"flow":{"protocol":"TCP","port":5432}}`,
 			`{"networkPolicy":{"type":"AntreaNetworkPolicy","namespace":"shop","name":"db","uid":"u1"},"ruleIndex":1,"rule":{"direction":"In","name":"web","action":"Allow"},` +
@@ -184,7 +184,7 @@ func TestEvaluate(t *testing.T) {
 		{`{"source":{"ip":"203.0.113.9"},"destination":{"pod":{"namespace":"shop","name":"db"}},"flow":{"protocol":"UDP","port":22}}`,
 			`{"networkPolicy":{},"rule":{},"answer":{"verdict":"Allow","ingress":{"verdict":"Allow","reason":"default"},"egress":{"verdict":"Allow","reason":"not enforced"}}}`},
 		{`{"source":{"externalEntity":{"namespace":"shop","name":"vm"}},"destination":{"pod":{"namespace":"shop","name":"web-1"},"ip":"10.0.0.1"},"flow":{"protocol":"ICMP","icmpType":8}}`,
-			`{"networkPolicy":{"type":"K8sNetworkPolicy","namespace":"shop","name":"web","uid":"u2"},"ruleIndex":2147483647,"rule":{"direction":"In","action":"Isolate"},` +
+			`{"networkPolicy":{"type":"K8sNetworkPolicy","namespace":"shop","name":"web","uid":"u2"},"ruleIndex":2147483647,"rule":{"direction":"In"},` +
 				`"answer":{"verdict":"Drop","ingress":{"verdict":"Drop","reason":"isolation","networkPolicy":{"type":"K8sNetworkPolicy","namespace":"shop","name":"web","uid":"u2"}},` +
 				`"egress":{"verdict":"Allow","reason":"default"}}}`},
 		{`{"source":{"pod":{"namespace":"shop","name":"x"}},"destination":{"pod":{"namespace":"shop","name":"db"}}}`, "source: pod/shop/x: not found"},

@@ -2,7 +2,6 @@ package answer
 
 import (
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 
@@ -35,12 +34,11 @@ func Evaluate(s policy.Snapshot, in *controlplanev1beta2.NetworkPolicyEvaluation
 	decides := deciding(v)
 	if d := decides.Decision; d.Policy != "" {
 		out.NetworkPolicy = reference(s, d.Policy)
-		action, index := antreav1beta1.RuleAction(d.Action.String()), int32(d.Index)
+		out.RuleIndex = int32(d.Index)
+		out.Rule = controlplanev1beta2.RuleRef{Direction: decides.direction, Name: d.Rule, Action: new(antreav1beta1.RuleAction(d.Action.String()))}
 		if d.Reason == policy.ByIsolation {
-			action, index = controlplanev1beta2.RuleActionIsolate, math.MaxInt32
+			out.RuleIndex, out.Rule.Action = controlplanev1beta2.IsolationIndex, nil
 		}
-		out.RuleIndex = index
-		out.Rule = controlplanev1beta2.RuleRef{Direction: decides.direction, Name: d.Rule, Action: &action}
 	} else if in.Flow == nil {
 		return nil, nil
 	}

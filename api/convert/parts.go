@@ -66,6 +66,9 @@ func (ps *problems) selector(path string, s *metav1.LabelSelector) policy.Select
 // selectorSyntax says whether s has keys and values that a label can have. With
 // others NotIn and DoesNotExist would be met by everything.
 func (ps *problems) selectorSyntax(path string, s *metav1.LabelSelector) bool {
+	if isPlain(s) {
+		return true
+	}
 	before := len(*ps)
 	for _, k := range slices.Sorted(maps.Keys(s.MatchLabels)) {
 		ps.labelKey(path+".matchLabels", k)
@@ -78,6 +81,59 @@ func (ps *problems) selectorSyntax(path string, s *metav1.LabelSelector) bool {
 		}
 	}
 	return len(*ps) == before
+}
+
+// isPlain says whether s has keys and values as most are, which a label can have. It costs a small
+// part of what it costs to say what is wrong.
+func isPlain(s *metav1.LabelSelector) bool {
+	for k, v := range s.MatchLabels {
+		if !isPlainKey(k) || !isPlainName(v) {
+			return false
+		}
+	}
+	for i := range s.MatchExpressions {
+		if e := &s.MatchExpressions[i]; !isPlainKey(e.Key) || slices.ContainsFunc(e.Values, func(v string) bool { return !isPlainName(v) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// isPlainName says whether s is at most 63 letters, digits and - _ . between: then it is both the key and
+// the value of a label.
+func isPlainName(s string) bool {
+	if s == "" || len(s) > 63 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case (c == '-' || c == '_' || c == '.') && i > 0 && i < len(s)-1:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// isPlainKey says whether s is such a name, or one after a DNS name and /: then it is the key of a label.
+func isPlainKey(s string) bool {
+	i := strings.IndexByte(s, '/')
+	if i < 0 {
+		return isPlainName(s)
+	}
+	if i == 0 || i > 253 {
+		return false
+	}
+	letter := false
+	for _, c := range []byte(s[:i]) {
+		was := letter
+		letter = 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
+		if !letter && (!was || c != '-' && c != '.') {
+			return false
+		}
+	}
+	return letter && isPlainName(s[i+1:])
 }
 
 func (ps *problems) labelKey(path, key string) {

@@ -37,7 +37,7 @@ cloudResourcePrefix: nephe
 cloudSyncInterval: 61
 cloudSecurityGroupVisibility: true
 leavePolicyStatus: true
-controlPlane: {enabled: true}
+controlPlane: {enabled: true, agentNamespace: agents, takeOver: true}
 podNetwork: vpc-1
 nodeNetwork: vpc-2
 services: {api: a, webhook: w}
@@ -58,7 +58,7 @@ logFormat: text
 		}
 	}
 	want := config{
-		CloudResourcePrefix: "nephe", CloudSyncInterval: 61, CloudSecurityGroupVisibility: true, LeavePolicyStatus: true, ControlPlane: true,
+		CloudResourcePrefix: "nephe", CloudSyncInterval: 61, CloudSecurityGroupVisibility: true, LeavePolicyStatus: true, ControlPlane: true, AgentNamespace: "agents", TakeOver: true,
 		PodNetwork: "vpc-1", NodeNetwork: "vpc-2",
 		Service: service{"a", 443}, WebhookService: service{"w", 443}, Namespaces: []string{"shop"}, LogLevel: "debug", LogFormat: "text",
 	}
@@ -110,7 +110,9 @@ func rendered(t *testing.T, values string) (*pflag.FlagSet, config) {
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &m, true); err != nil {
 				t.Fatal(err)
 			}
-			file = m.Data["isobar-controller.conf"]
+			if text, ok := m.Data["isobar-controller.conf"]; ok {
+				file = text
+			}
 		}
 	}
 	c, err := parseConfig([]byte(file))

@@ -2,12 +2,14 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"regexp"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 )
 
@@ -26,6 +28,13 @@ type config struct {
 	// ControlPlane: agents are served controlplane.antrea.io, which no antrea-controller
 	// of the cluster serves.
 	ControlPlane bool `json:"controlPlane"`
+
+	// AgentNamespace is where upstream's agents look for their controller; empty means
+	// that they are told of this one otherwise.
+	AgentNamespace string `json:"agentNamespace"`
+
+	// TakeOver: what a former antrea-controller has told agents and people is replaced.
+	TakeOver bool `json:"takeOver"`
 
 	// PodNetwork and NodeNetwork are the IDs of the VPCs whose addresses the cluster's
 	// Pods and Nodes have; empty means that they have others.
@@ -96,6 +105,10 @@ func parseConfig(text []byte) (config, error) {
 		return config{}, fmt.Errorf("cloudSyncInterval %d: want %d to %d seconds", c.CloudSyncInterval, minSyncInterval, maxSyncInterval)
 	case c.LogFormat != "json" && c.LogFormat != "text":
 		return config{}, fmt.Errorf("logFormat %q: want json or text", c.LogFormat)
+	case !c.ControlPlane && (c.AgentNamespace != "" || c.TakeOver):
+		return config{}, errors.New("agentNamespace, takeOver: there is nothing to tell agents of without controlPlane")
+	case c.AgentNamespace != "" && len(validation.IsDNS1123Label(c.AgentNamespace)) > 0:
+		return config{}, fmt.Errorf("agentNamespace %q: want the name of a namespace", c.AgentNamespace)
 	}
 	for _, p := range []int32{c.Service.Port, c.WebhookService.Port} {
 		if p < 1 || p > 65535 {

@@ -28,6 +28,7 @@ import (
 	"isobar.dev/cloud/aws"
 	"isobar.dev/cloud/azure"
 	"isobar.dev/cmd/isobar/clouds"
+	"isobar.dev/control/announce"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/authority"
 	"isobar.dev/control/controller"
@@ -258,7 +259,11 @@ func identity() string {
 func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office, told *metrics.Metrics, user string) replica.Options {
 	api := apiserver.Target{Namespace: r.ns, Service: r.config.Service.Name, Port: r.config.Service.Port}
 	hooks := &admissionregistrationv1.ServiceReference{Namespace: r.ns, Name: r.config.WebhookService.Name, Port: &r.config.WebhookService.Port}
-	var certificates replica.Certificates = authority.NewShared(client, r.ns, "isobar-controller-tls", []string{api.Host(), hooks.Name + "." + r.ns + ".svc"})
+	hosts := []string{api.Host(), hooks.Name + "." + r.ns + ".svc"}
+	if r.config.AgentNamespace != "" {
+		hosts = append(hosts, announce.Hosts(r.config.AgentNamespace)...)
+	}
+	var certificates replica.Certificates = authority.NewShared(client, r.ns, "isobar-controller-tls", hosts)
 	if r.flags.certDir != "" {
 		certificates = authority.NewMounted(r.flags.certDir)
 	}
@@ -273,7 +278,8 @@ func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office,
 		Certificates: certificates, WebhookListen: r.flags.webhookAddr, APIListen: r.flags.apiAddr,
 		Webhook:       webhook.Options{Controller: user, Log: r.log},
 		WebhookTarget: webhook.Target{Service: hooks}, APITarget: api,
-		ControlPlane: r.config.ControlPlane,
+		ControlPlane: r.config.ControlPlane, AgentNamespace: r.config.AgentNamespace, TakeOver: r.config.TakeOver,
+		Pod: os.Getenv("POD_NAME"), Node: os.Getenv("NODE_NAME"),
 	}
 }
 

@@ -19,6 +19,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,6 +37,7 @@ import (
 	"isobar.dev/deploy/chart/charttest"
 	"isobar.dev/deploy/crd"
 	simaws "isobar.dev/sim/aws"
+	"isobar.dev/source/antrea"
 )
 
 // site is an API server with the chart in it, and a simulated AWS.
@@ -98,11 +101,11 @@ func (s *site) install() {
 		}
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.core.Discovery()))
-	for _, o := range charttest.Render(t, "../..", system, "secrets: {namespaces: [shop]}") {
+	for _, o := range charttest.Render(t, "../..", system, "{secrets: {namespaces: [shop]}, controlPlane: {enabled: true, agentNamespace: kube-system}}") {
 		if o.GetKind() == "CustomResourceDefinition" {
 			continue
 		}
-		if o.GetKind() == "Service" {
+		if o.GetKind() == "Service" && o.GetNamespace() == system {
 			o.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": "localhost"}
 		}
 		if err := charttest.Apply(t.Context(), s.client, mapper, o); err != nil {
@@ -125,6 +128,7 @@ type process struct {
 	log     output
 	metrics string
 	health  string
+	api     string
 	config  string
 	ended   chan struct{}
 }
@@ -144,10 +148,11 @@ func (s *site) start() *process {
 	}
 	api, hooks := freePort(t), freePort(t)
 	p := &process{metrics: fmt.Sprint("127.0.0.1:", freePort(t)), health: fmt.Sprint("127.0.0.1:", freePort(t)), config: filepath.Join(dir, "config"), ended: make(chan struct{})}
-	p.write(t, fmt.Sprintf("cloudSyncInterval: 60\ncloudSecurityGroupVisibility: true\nlogFormat: text\nservice: {port: %d}\nwebhookService: {port: %d}\n", api, hooks))
+	p.api = fmt.Sprint("127.0.0.1:", api)
+	p.write(t, fmt.Sprintf("cloudSyncInterval: 60\ncloudSecurityGroupVisibility: true\nlogFormat: text\ncontrolPlane: true\nagentNamespace: kube-system\nservice: {port: %d}\nwebhookService: {port: %d}\n", api, hooks))
 	p.cmd = exec.Command("isobar", "controller", "--kubeconfig", file, "--config", p.config, "--enable-leader-election",
 		"--metrics-addr", p.metrics, "--health-probe-bind-address", p.health,
-		"--api-addr", fmt.Sprint("127.0.0.1:", api), "--webhook-addr", fmt.Sprint("127.0.0.1:", hooks))
+		"--api-addr", p.api, "--webhook-addr", fmt.Sprint("127.0.0.1:", hooks))
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -331,6 +336,61 @@ func (s *site) versions() string {
 	return out.String()
 }
 
+// foundByAgents says that upstream's agents find the replicas where they look, and may believe each of
+// them by what they find there; and that people see who leads.
+func (s *site) foundByAgents(replicas ...*process) {
+	s.t.Helper()
+	const addr = "10.1.2.3" // no Pod runs here, so the endpoints of the replicas are written by hand
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "replicas", Labels: map[string]string{discoveryv1.LabelServiceName: "isobar-controller"}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("api"), Port: new(int32(5443))}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{addr}}},
+	}
+	if _, err := s.core.DiscoveryV1().EndpointSlices(system).Create(s.t.Context(), slice, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "an-agent"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "isobar-agent"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "an-agent"}},
+	}
+	if _, err := s.core.RbacV1().RoleBindings("kube-system").Create(s.t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+	agent := rest.CopyConfig(s.config)
+	agent.Impersonate.UserName = "an-agent"
+	var found *rest.Config
+	s.eventually("agents find the replicas", func() (err error) {
+		found, err = antrea.InCluster(agent, "kube-system")(s.t.Context())
+		return err
+	})
+	if want := "https://" + addr + ":5443"; found.Host != want {
+		s.t.Errorf("agents are sent to %s, want %s", found.Host, want)
+	}
+	for _, p := range replicas {
+		found.Host, found.Timeout, found.Impersonate = "https://"+p.api, 10*time.Second, rest.ImpersonationConfig{}
+		client, err := rest.HTTPClientFor(found) // with the name that upstream's agents verify
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		resp, err := client.Get(found.Host + "/apis/controlplane.antrea.io/v1beta2")
+		if err != nil {
+			s.t.Errorf("an agent does not believe a replica: %v", err)
+			continue
+		}
+		resp.Body.Close()
+	}
+	s.eventually("a heartbeat", func() error {
+		info, err := s.client.Resource(schema.GroupVersionResource{Group: "crd.antrea.io", Version: "v1beta1", Resource: "antreacontrollerinfos"}).Get(s.t.Context(), "antrea-controller", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(info.Object["controllerConditions"]); !strings.Contains(text, "status:True") {
+			return fmt.Errorf("its conditions are %s", text)
+		}
+		return nil
+	})
+}
+
 // A whole scenario with the rights that the chart gives, through the loss of a
 // leader by kill -9 in the middle of a write, over an equal state, and by a stop
 // that outlasts its Lease.
@@ -350,6 +410,8 @@ func TestControllerReplicas(t *testing.T) {
 		}
 		return err
 	})
+
+	s.foundByAgents(first, second)
 
 	// Killed while it writes.
 	leader, follower := s.leaderOf(first, second)

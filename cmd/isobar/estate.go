@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
@@ -31,7 +29,7 @@ var sample embed.FS
 // runSample applies the sample estate, on the first start, waits until the cloud
 // enforces it, and prints who reaches whom.
 func (u *up) runSample(ctx context.Context) error {
-	a, err := newApplier(u)
+	a, err := newApplier(u.config)
 	if err != nil {
 		return err
 	}
@@ -88,21 +86,7 @@ func readSample(file string) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
-	var out []*unstructured.Unstructured
-	for {
-		var o unstructured.Unstructured
-		err := d.Decode(&o.Object)
-		if errors.Is(err, io.EOF) {
-			return out, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		if len(o.Object) > 0 {
-			out = append(out, &o)
-		}
-	}
+	return decodeObjects(file, text)
 }
 
 // applier writes objects of any kind.
@@ -111,12 +95,12 @@ type applier struct {
 	mapper meta.RESTMapper
 }
 
-func newApplier(u *up) (*applier, error) {
-	client, err := dynamic.NewForConfig(u.config)
+func newApplier(config *rest.Config) (*applier, error) {
+	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	d, err := discovery.NewDiscoveryClientForConfig(u.config)
+	d, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +242,7 @@ Ctrl-C ends it; the next start goes on from here.
 }
 
 func (u *up) printEmpty(ctx context.Context) error {
-	a, err := newApplier(u)
+	a, err := newApplier(u.config)
 	if err != nil {
 		return err
 	}

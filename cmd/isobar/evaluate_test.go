@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"isobar.dev/cmd/isobar-cni/plugin"
 	"isobar.dev/compile"
 	"isobar.dev/policy"
 	"isobar.dev/policy/policytest"
@@ -23,7 +24,8 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"isobar": func() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"isobar":    func() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		plugin.Name: plugin.Main, // which isobar lab calls itself as
 	})
 }
 

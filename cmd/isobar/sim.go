@@ -15,7 +15,7 @@ func simCommand() *cobra.Command {
 		Short: "Simulate clouds, over their own protocols",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(simAWSCommand(), simAzureCommand(), simReachCommand())
+	cmd.AddCommand(simAWSCommand(), simAzureCommand(), simReachCommand(), simNodesCommand())
 	return cmd
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -111,6 +112,8 @@ func (u *up) run(parent context.Context) error {
 	defer logFile.Close()
 	u.log = slog.New(slog.NewTextHandler(logFile, nil))
 	klog.SetSlogLogger(u.log) // client libraries write there too
+	log.SetOutput(logFile)    // and what serves HTTP
+	defer log.SetOutput(os.Stderr)
 
 	ctx, cancel := context.WithCancel(parent)
 	u.failed = make(chan error, 1)

@@ -118,7 +118,7 @@ func TestUp(t *testing.T) {
 		t.Errorf("up printed:\n%s\nwant in it:%s", out, wantReach)
 	}
 	testPlanAndWarning(t, u)
-	a, err := newApplier(u)
+	a, err := newApplier(u.config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,6 +307,7 @@ func TestUpEmpty(t *testing.T) {
 	if n := len(u.azure.Estate().Subscriptions[0].Resources); n != 0 {
 		t.Errorf("an empty estate has %d resources of Azure", n)
 	}
+	testSimNodes(t, u)
 	if err := stop(); err != nil {
 		t.Fatalf("interrupted, up ended with %v", err)
 	}

@@ -51,6 +51,17 @@ func viaCloud(s policy.Snapshot, prefix string, lower func(policy.Ruleset) cloud
 			targets[rs.Target] = lower(rs)
 		}
 	}
+	return viaEnds(s, rulesets, func(w *policy.Workload, d policy.Direction, f policy.Flow, compiled policy.Decision) (policy.Decision, error) {
+		return askCloud(targets, w, d, f, compiled)
+	})
+}
+
+// atEnd returns what decides at a workload about a flow whose ends have addresses; compiled is
+// what the Rulesets say.
+type atEnd func(w *policy.Workload, d policy.Direction, f policy.Flow, compiled policy.Decision) (policy.Decision, error)
+
+// viaEnds answers by what ask says of each end at which policies can apply.
+func viaEnds(s policy.Snapshot, rulesets []policy.Ruleset, ask atEnd) answerer {
 	x := newIndex(s)
 	return func(f policy.Flow) (policy.Verdict, error) {
 		s := x.around(f)
@@ -63,11 +74,15 @@ func viaCloud(s policy.Snapshot, prefix string, lower func(policy.Ruleset) cloud
 			return v, err
 		}
 		f.From.Addr, f.To.Addr = from.Addr, to.Addr
-		if v.Egress, err = askCloud(targets, from.Subject, policy.Egress, f, v.Egress); err != nil {
-			return v, err
+		if from.Subject != nil {
+			if v.Egress, err = ask(from.Subject, policy.Egress, f, v.Egress); err != nil {
+				return v, err
+			}
 		}
-		if v.Ingress, err = askCloud(targets, to.Subject, policy.Ingress, f, v.Ingress); err != nil {
-			return v, err
+		if to.Subject != nil {
+			if v.Ingress, err = ask(to.Subject, policy.Ingress, f, v.Ingress); err != nil {
+				return v, err
+			}
 		}
 		v.Action = v.Egress.Action
 		if v.Action == policy.Allow {
@@ -81,9 +96,6 @@ func viaCloud(s policy.Snapshot, prefix string, lower func(policy.Ruleset) cloud
 // compiled says, as long as both say the same: a group knows no Reject, and
 // names no policy.
 func askCloud(targets map[string]cloudTarget, w *policy.Workload, d policy.Direction, f policy.Flow, compiled policy.Decision) (policy.Decision, error) {
-	if w == nil {
-		return compiled, nil
-	}
 	ask, ok := targets[w.Target]
 	if !ok {
 		return compiled, nil

@@ -142,7 +142,8 @@ func machinePolicies() kind[*runtimev1alpha1.VirtualMachinePolicy] {
 }
 
 // TableOf makes the table that kubectl prints of an object or a list: a row for each
-// object, of cells, one for each column.
+// object, of cells, one for each column. The bookmark of a watch, which has a version and no
+// name, has no row: kubectl get -w would print an empty line.
 func TableOf(in, options runtime.Object, columns []metav1.TableColumnDefinition, cells func(runtime.Object) ([]any, error)) (*metav1.Table, error) {
 	table := &metav1.Table{}
 	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
@@ -156,6 +157,9 @@ func TableOf(in, options runtime.Object, columns []metav1.TableColumnDefinition,
 	if !meta.IsListType(in) {
 		if m, err := meta.Accessor(in); err == nil {
 			table.ResourceVersion = m.GetResourceVersion()
+			if m.GetName() == "" && table.ResourceVersion != "" {
+				return table, nil
+			}
 		}
 		return table, add(in)
 	}

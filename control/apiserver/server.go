@@ -78,7 +78,12 @@ func New(config *restclient.Config, inventory Inventory, o Options) (*Server, er
 			return nil, err
 		}
 	}
-	client, err := kubernetes.NewForConfig(config)
+	// Who asks first, and what each user may, is looked up by a review each: at client-go's five a second, a
+	// thousand agents would wait for ten minutes. The API server has its own limits.
+	unlimited := restclient.CopyConfig(config)
+	unlimited.QPS = -1
+	unlimited.ContentType = runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(unlimited)
 	if err != nil {
 		return nil, fmt.Errorf("client of reviews: %w", err)
 	}
@@ -179,7 +184,7 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	// costs an agent and us all that there is.
 	config.MinRequestTimeout = int(minWatch.Seconds())
 	config.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(limitReports(h, s.more), c)
+		return newTurns(genericapiserver.DefaultBuildHandlerChain(limitReports(h, s.more), c))
 	}
 	if err := describe(config, s.more); err != nil {
 		return nil, err

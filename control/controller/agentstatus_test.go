@@ -16,7 +16,7 @@ import (
 // What an agent says of a policy is in its status, until it does not enforce it any more.
 func TestStatusOfAPolicyOnNodes(t *testing.T) {
 	e := newEnv(t)
-	e.o.Reports = controlplane.NewReports()
+	e.o.Reports = controlplane.NewReports(nil)
 	e.start()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "a", Labels: map[string]string{"app": "a"}},
 		Spec: corev1.PodSpec{NodeName: "n1-" + e.ns, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}

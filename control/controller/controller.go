@@ -98,8 +98,8 @@ type Controller struct {
 	source   *kube.Source
 	stats    counters
 	events   atomic.Pointer[recorder]
-	away     atomic.Bool // the API server does not answer
-	recalled atomic.Bool // agents have had time to say again what they have said before
+	away     atomic.Bool            // the API server does not answer
+	recalled atomic.Pointer[string] // the term in which agents have had time to say again what they have said before
 
 	accountMirror  *mirror[*cloudv1alpha1.CloudProviderAccount]
 	selectorMirror *mirror[*cloudv1alpha1.CloudEntitySelector]

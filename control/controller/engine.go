@@ -26,11 +26,7 @@ func newEngine() engine {
 
 // update takes a Snapshot, and returns the targets whose Rulesets changed.
 func (e engine) update(s policy.Snapshot) []string {
-	var out []string
-	for _, c := range e.feed.Update(s) {
-		out = append(out, c.Target)
-	}
-	return out
+	return e.feed.Update(s)
 }
 
 // ruleset returns what a target must enforce: nothing when no workload has it.

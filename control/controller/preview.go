@@ -205,11 +205,11 @@ func (p *previewer) rulesets(ctx context.Context, now, next policy.Snapshot, fil
 	if e == nil {
 		e = compile.NewEngine()
 	}
-	e.Update(now)
+	e.UpdateWatched(now)
 	var out []policy.Ruleset
-	for _, change := range e.Update(next) {
-		if filter(change.Target) {
-			out = append(out, rulesetOf(e, change.Target))
+	for _, target := range e.UpdateWatched(next).Changed {
+		if filter(target) {
+			out = append(out, rulesetOf(e, target))
 		}
 	}
 	p.engine = e

@@ -322,7 +322,7 @@ func (g *given) unchangedSince(old *given) map[string]bool {
 	}
 	groups := map[string]bool{} // by Key: it has the same members
 	for _, m := range g.rs.Groups {
-		groups[m.Key] = slices.Equal(m.Workloads, old.members(m.Key))
+		groups[m.Key] = slices.EqualFunc(m.Workloads, old.members(m.Key), isSamePeer)
 	}
 	changed := map[string]bool{}
 	for i := range g.rs.Rules {
@@ -339,6 +339,13 @@ func (g *given) unchangedSince(old *given) map[string]bool {
 		out[p] = has && was == generation && !changed[p]
 	}
 	return out
+}
+
+// isSamePeer says whether a rule that names a as a peer says the same when it names b.
+// A source may have made a workload anew of an object that says what it said.
+func isSamePeer(a, b *policy.Workload) bool {
+	return a == b || a.ID == b.ID && a.Kind == b.Kind && a.Network == b.Network && a.Target == b.Target && a.HostNetwork == b.HostNetwork && a.Terminated == b.Terminated &&
+		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Ports, b.Ports) && reflect.DeepEqual(a.Interfaces, b.Interfaces)
 }
 
 func (g *given) members(key string) []*policy.Workload {

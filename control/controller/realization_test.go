@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -138,12 +139,32 @@ func TestPoliciesOfOneWorkloadFail(t *testing.T) {
 	s.try(onA, errBroken)
 	s.expect("all may be concerned, and none has changed", "a: p+ q-", "b: q- r+")
 
-	changed := on("a: p q", "b: r q")
-	changed.rs.Rules[0].Groups = []string{"peers"} // of p: it has members now
-	changed.rs.Groups = []policy.Members{{Key: "peers", Workloads: []*policy.Workload{{ID: "x"}}}}
-	s.put(changed)
+	withPeers := func(workloads []string, peers ...*policy.Workload) *given {
+		g := on(workloads...)
+		g.rs.Rules[0].Groups = []string{"peers"} // of p
+		g.rs.Groups = []policy.Members{{Key: "peers", Workloads: peers}}
+		return g
+	}
+	x := func() *policy.Workload {
+		return &policy.Workload{ID: "x", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Interfaces: []policy.Interface{{ID: "eni-1"}}}
+	}
+	before, now := []string{"a: p", "b: r"}, []string{"a: p q", "b: r q"}
+	s.put(withPeers(now, x()))
 	s.try(onA, errBroken)
 	s.expect("p has other peers, and cannot be changed", "a: p- q-", "b: q- r+")
+
+	s.put(withPeers(before, x()))
+	s.try(plan.Report{}, nil)
+	s.put(withPeers(now, x()))
+	for range 3 {
+		s.try(onA, errBroken)
+		s.expect("p has the same peers, made anew", "a: p+ q-", "b: q- r+")
+	}
+	other := x()
+	other.Interfaces[0].ID = "eni-2"
+	s.put(withPeers(now, other))
+	s.try(onA, errBroken)
+	s.expect("p's peer has another interface", "a: p- q-", "b: q- r+")
 }
 
 // A Refusal counts for the workloads and the policy that it names; one that names

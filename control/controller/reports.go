@@ -11,7 +11,7 @@ import (
 )
 
 // recall is how long agents have, after the start or a change of leaders, to say again what they have said to
-// the process before. Until then what a status says of a policy stays.
+// who led before. Until then what a status says of a policy stays.
 const recall = 2 * time.Minute
 
 // runReports has the policies looked at of which agents say something else.
@@ -20,14 +20,15 @@ func (c *Controller) runReports(ctx context.Context) {
 	defer recalled.Stop()
 	for {
 		changed := c.o.Office.Changed()
+		term := c.o.Office.Term()
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			c.recalled.Store(false)
+			c.recalled.Store(nil)
 			recalled.Reset(recall)
 		case <-recalled.C:
-			c.recalled.Store(true)
+			c.recalled.Store(&term)
 			for id := range c.World().Policies.All() {
 				c.policyQueue.add(id)
 			}
@@ -53,8 +54,8 @@ func (c *Controller) respan(target string) {
 }
 
 // agentStates returns what the agents that are to enforce a policy have said of it.
-// settled is false while some may have said it to the process before, and have not yet
-// to this one.
+// settled is false while some may have said it to who led before, and have not yet to this
+// process.
 func (c *Controller) agentStates(p *policy.Policy) (states []targetState, settled bool) {
 	if c.o.Reports == nil || p.Dialect != policy.AntreaNetworkPolicy && p.Dialect != policy.AntreaClusterNetworkPolicy {
 		return nil, true
@@ -65,7 +66,14 @@ func (c *Controller) agentStates(p *policy.Policy) (states []targetState, settle
 		status, ok := said[n]
 		states = append(states, agentState(n, p.Generation, status, ok))
 	}
-	return states, len(said) == len(nodes) || c.recalled.Load()
+	return states, len(said) == len(nodes) || c.isRecalled()
+}
+
+// isRecalled says whether agents have had time to say again what they have said before. It
+// is false from the moment on that another term begins.
+func (c *Controller) isRecalled() bool {
+	term := c.recalled.Load()
+	return term != nil && *term == c.o.Office.Term()
 }
 
 // agentState is what one agent has made of the policy's generation.

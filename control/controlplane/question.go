@@ -162,8 +162,11 @@ var evaluation = storage{
 			if r.Answer != nil {
 				out[0] = string(r.Answer.Verdict)
 			}
+			if r.Rule.Direction != "" {
+				out[1], out[2], out[3], out[4] = referenceText(r.NetworkPolicy), string(r.Rule.Direction), r.Rule.Name, "Isolate"
+			}
 			if r.Rule.Action != nil {
-				out[1], out[2], out[3], out[4] = referenceText(r.NetworkPolicy), string(r.Rule.Direction), r.Rule.Name, string(*r.Rule.Action)
+				out[4] = string(*r.Rule.Action)
 			}
 		}
 		return out
@@ -177,6 +180,10 @@ type evaluations struct {
 }
 
 var _ rest.Creater = evaluations{}
+
+// answerName is the name of an answer to a question that has none: kubectl says of an object without
+// one that <unknown> was created.
+const answerName = "answer"
 
 // Create answers a NetworkPolicyEvaluation. Nothing is kept.
 func (e evaluations) Create(ctx context.Context, o runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
@@ -199,6 +206,9 @@ func (e evaluations) Create(ctx context.Context, o runtime.Object, validate rest
 	}
 	out := in.DeepCopy()
 	out.Response = response
+	if out.Name == "" {
+		out.Name = answerName
+	}
 	return out, nil
 }
 

@@ -3,9 +3,11 @@ package controlplane_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -14,12 +16,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	statsv1alpha1 "isobar.dev/api/stats/v1alpha1"
+	"isobar.dev/control/controlplane"
 	"isobar.dev/control/leader"
 	"isobar.dev/control/plane/planetest"
 	"isobar.dev/policy"
@@ -157,14 +161,38 @@ func TestStats(t *testing.T) {
 		}
 	}
 	const stats = "/apis/stats.antrea.io/v1alpha1"
-	head := "NAME|SESSIONS|PACKETS|BYTES\n"
+	// A Node says which groups its own Pods have joined; of others' it says nothing that is kept.
+	joins := func(group string, pods ...string) controlplanev1beta2.MulticastGroupInfo {
+		info := controlplanev1beta2.MulticastGroupInfo{Group: group}
+		for _, p := range pods {
+			info.Pods = append(info.Pods, controlplanev1beta2.PodReference{Namespace: s.ns, Name: p})
+		}
+		return info
+	}
+	for _, tt := range []struct {
+		in   []controlplanev1beta2.MulticastGroupInfo
+		want string
+	}{
+		{[]controlplanev1beta2.MulticastGroupInfo{joins("224.0.0.9", "web-2", "web-1", "web-1"), joins("ff02::9", "web-1"), joins("224.0.0.10", "db"), joins("10.0.0.1", "web-1"), joins("x", "web-1")},
+			"GROUP|PODS\n224.0.0.9|" + s.ns + "/web-1," + s.ns + "/web-2\nff02::9|" + s.ns + "/web-1"},
+		{[]controlplanev1beta2.MulticastGroupInfo{joins("ff02::9", "web-2")}, "GROUP|PODS\nff02::9|" + s.ns + "/web-2"},
+		{nil, "GROUP|PODS"},
+	} {
+		if err := post(n1, protobufType, &controlplanev1beta2.NodeStatsSummary{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Multicast: tt.in}); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.table(stats + "/multicastgroups"); got != tt.want {
+			t.Errorf("after %+v the groups are\n%s\nwant\n%s", tt.in, got, tt.want)
+		}
+	}
+	head := "NAME|SESSIONS|PACKETS|BYTES|CREATED AT\n"
 	for path, want := range map[string]string{
-		"/antreaclusternetworkpolicystats":                     head + "all|2|14|1400",
-		"/namespaces/" + s.ns + "/antreanetworkpolicystats":    head + "db|0|0|0\nvm|1|3|300",
-		"/namespaces/" + s.ns + "/networkpolicystats":          head + "web|2|10|1000",
-		"/namespaces/" + s.ns + "/networkpolicystats/web":      head + "web|2|10|1000",
-		"/networkpolicystats":                                  head + "web|2|10|1000",
-		"/networkpolicystats?fieldSelector=metadata.name%3Dgo": "NAME|SESSIONS|PACKETS|BYTES",
+		"/antreaclusternetworkpolicystats":                     head + "all|2|14|1400|NOW",
+		"/namespaces/" + s.ns + "/antreanetworkpolicystats":    head + "db|0|0|0|NOW\nvm|1|3|300|NOW",
+		"/namespaces/" + s.ns + "/networkpolicystats":          head + "web|2|10|1000|NOW",
+		"/namespaces/" + s.ns + "/networkpolicystats/web":      head + "web|2|10|1000|NOW",
+		"/networkpolicystats":                                  head + "web|2|10|1000|NOW",
+		"/networkpolicystats?fieldSelector=metadata.name%3Dgo": strings.TrimSpace(head),
 	} {
 		if got := s.table(stats + path); got != want {
 			t.Errorf("the table of %s is\n%s\nwant\n%s", path, got, want)
@@ -186,7 +214,7 @@ func TestStats(t *testing.T) {
 	again.UID = "u2-again"
 	w.Policies = w.Policies.Put(id, &again)
 	s.know(w)
-	if got, want := s.table(stats+"/antreaclusternetworkpolicystats"), head+"all|0|0|0"; got != want {
+	if got, want := s.table(stats+"/antreaclusternetworkpolicystats"), head+"all|0|0|0|NOW"; got != want {
 		t.Errorf("after the policy was made anew: %s, want %s", got, want)
 	}
 }
@@ -229,6 +257,38 @@ func TestFollower(t *testing.T) {
 	}
 	leave(time.Second)
 	expect(t, "who watched a leader that follows now", w, "end")
+
+	// Another replica leads: what was said here is not of its term, and who watches here
+	// says it there.
+	all := policy.PolicyID(policy.AntreaClusterNetworkPolicy, "", "all")
+	office.Hear("me 1")
+	leave = office.Take(nil)
+	if err := report(); err != nil {
+		t.Fatal(err)
+	}
+	w = open()
+	groups, err := admin.Get().Resource("addressgroups").VersionedParams(&metav1.ListOptions{Watch: true, FieldSelector: "nodeName=n2"}, metav1.ParameterCodec).Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "groups", groups, "ADDED AddressGroup "+groupOf(s.ns, "web"), "BOOKMARK AddressGroup")
+	if len(s.told.Of(all, []string{"n1"})) != 1 {
+		t.Error("the leader has not heard the report")
+	}
+	office.Hear("another 2")
+	expect(t, "who watched here when another began to lead", w, "end")
+	if n := len(s.told.Of(all, []string{"n1"})); n != 0 {
+		t.Errorf("%d reports of another's term are kept", n)
+	}
+	leave(time.Second)
+	more := smallWorld(s.ns)
+	more.Workloads = more.Workloads.Put(policy.WorkloadID(policy.KindPod, s.ns, "web-3"), pod(s.ns, "web-3", "n1", 9))
+	s.know(more)
+	expect(t, "a watch of groups goes on", groups, "MODIFIED AddressGroupPatch "+groupOf(s.ns, "web"))
+	groups.Stop()
+	if err := s.told.Put(all, "n1", controlplane.NodeStatus{}); !errors.Is(err, leader.ErrFollower) {
+		t.Errorf("a report that arrives when the office is left: %v", err)
+	}
 }
 
 // TestHostileClients: what one client sends or leaves does not hold up another.
@@ -260,19 +320,15 @@ func TestHostileClients(t *testing.T) {
 		text, _ := io.ReadAll(resp.Body)
 		return resp.StatusCode, string(text)
 	}
-	envelope := func(raw []byte) []byte {
-		// Message runtime.Unknown: its TypeMeta, and raw as field 2.
-		meta := "\x0a\x1dcontrolplane.antrea.io/v1beta2\x12\x10NodeStatsSummary"
-		b := append([]byte("k8s\x00\x0a"), byte(len(meta)))
-		b = append(append(b, meta...), 0x12)
-		for n := len(raw); ; n >>= 7 {
-			if n < 0x80 {
-				b = append(b, byte(n))
-				break
-			}
-			b = append(b, byte(n)|0x80)
+	envelope := func(kind string, raw []byte) []byte {
+		b, err := (&kruntime.Unknown{TypeMeta: kruntime.TypeMeta{APIVersion: "controlplane.antrea.io/v1beta2", Kind: kind}, Raw: raw}).Marshal()
+		if err != nil {
+			t.Fatal(err)
 		}
-		return append(b, raw...)
+		return append([]byte("k8s\x00"), b...)
+	}
+	summary := func(raw []byte) []byte {
+		return envelope("NodeStatsSummary", append([]byte("\x0a\x04\x0a\x02n1"), raw...))
 	}
 	many := bytes.Repeat([]byte{0x12, 0x00}, 500_000) // as many elements
 	for _, tt := range []struct {
@@ -282,10 +338,15 @@ func TestHostileClients(t *testing.T) {
 	}{
 		{"no protobuf", "/nodestatssummaries", protobufType, []byte("k8s\x00\xff\xff\xff"), []int{400}},
 		{"no envelope", "/nodestatssummaries", protobufType, []byte("\x0a\x01x"), []int{400}},
-		{"a length beyond the end", "/nodestatssummaries", protobufType, envelope([]byte{0x12, 0xff, 0xff, 0xff, 0xff, 0x07}), []int{400}},
+		{"a length beyond the end", "/nodestatssummaries", protobufType, summary([]byte{0x12, 0xff, 0xff, 0xff, 0xff, 0x07}), []int{400}},
+		{"what is right", "/nodestatssummaries", protobufType, summary([]byte{0x12, 0}), []int{201}},
 		{"no JSON", "/nodestatssummaries", jsonType, []byte(`{"metadata":`), []int{400}},
-		{"JSON without end", "/nodestatssummaries", jsonType, bytes.Repeat([]byte(`{"a":`), 100_000), []int{400}},
-		{"half a million elements", "/nodestatssummaries", protobufType, envelope(many), []int{400, 201}}, // they have no name
+		{"JSON without end", "/nodestatssummaries", jsonType, bytes.Repeat([]byte(`{"a":`), 60_000), []int{400}},
+		{"half a million elements", "/nodestatssummaries", protobufType, summary(many), []int{413}},
+		{"half a million nodes", "/networkpolicies/u2/status", protobufType, envelope("NetworkPolicyStatus", many), []int{413}},
+		{"a quarter of a million elements of one", "/nodestatssummaries", protobufType, summary(append([]byte{0x12, 0xc0, 0xc2, 0x1e}, bytes.Repeat([]byte{0x1a, 0x00}, 250_016)...)), []int{413}},
+		{"elements in JSON", "/networkpolicies/u2/status", jsonType, append([]byte(`{"nodes":[{}`), bytes.Repeat([]byte(`,{}`), 300_000)...), []int{413}},
+		{"YAML", "/networkpolicies/u2/status", "application/yaml", []byte("nodes: [{nodeName: n1}]"), []int{415}},
 		{"2 MB", "/nodestatssummaries", protobufType, bytes.Repeat([]byte{0x12, 0x00}, 1<<20), []int{413}},
 		{"2 MB of JSON", "/networkpolicies/u2/status", jsonType, append([]byte(`{"nodes":[`), bytes.Repeat([]byte(`{},`), 700_000)...), []int{413}},
 		{"an unknown field", "/networkpolicies/u2/status?fieldValidation=Strict", jsonType, []byte(`{"apiVersion":"controlplane.antrea.io/v1beta2","kind":"NetworkPolicyStatus","nods":[]}`), []int{400}},
@@ -293,7 +354,13 @@ func TestHostileClients(t *testing.T) {
 		{"another name", "/networkpolicies/u2/status", jsonType, []byte(`{"apiVersion":"controlplane.antrea.io/v1beta2","kind":"NetworkPolicyStatus","metadata":{"name":"u1"},"nodes":[{"nodeName":"n1"}]}`), []int{400}},
 		{"no content type that is known", "/nodestatssummaries", "text/plain", []byte("x"), []int{415}},
 	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
 		code, text := post(tt.path, tt.contentType, bytes.NewReader(tt.body))
+		runtime.ReadMemStats(&after)
+		if made := (after.TotalAlloc - before.TotalAlloc) >> 20; made > 64 {
+			t.Errorf("%s: %d MB are allocated for %d KB, want at most 64", tt.name, made, len(tt.body)>>10)
+		}
 		ok := false
 		for _, w := range tt.want {
 			ok = ok || code == w
@@ -328,7 +395,7 @@ func TestHostileClients(t *testing.T) {
 	go post("/nodestatssummaries", protobufType, stuck)
 	var wg sync.WaitGroup
 	for range 8 {
-		wg.Go(func() { post("/nodestatssummaries", protobufType, bytes.NewReader(envelope(many))) })
+		wg.Go(func() { post("/nodestatssummaries", protobufType, bytes.NewReader(summary(many))) })
 	}
 	began := time.Now()
 	if err := s.report(n2, "u1", controlplanev1beta2.NetworkPolicyNodeStatus{NodeName: "n2", Generation: 2}); err != nil {
@@ -360,6 +427,13 @@ func TestIdleWatches(t *testing.T) {
 	agent := s.account("agent")
 	s.grant(agent, agentRules...)
 	var open []watch.Interface
+	inUse := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse + m.StackInuse
+	}
+	before := inUse()
 	for i := range nodes {
 		c := s.client(s.as(agent, fmt.Sprintf("x%d", i)), controlplanev1beta2.GroupVersion, protobufType)
 		ask := func(ctx context.Context) error {
@@ -370,6 +444,14 @@ func TestIdleWatches(t *testing.T) {
 			return err
 		}
 		planetest.Eventually(t, "watch", ask)
+	}
+	each := (inUse() - before) / nodes >> 10
+	if got := s.agents(); got != nodes {
+		t.Errorf("%d agents watch, want %d", got, nodes)
+	}
+	t.Logf("a watch takes %d KB, with its client", each)
+	if each > 300 {
+		t.Errorf("a watch takes %d KB, with its client", each)
 	}
 	w, err := s.admin(protobufType).Get().Resource("networkpolicies").VersionedParams(&metav1.ListOptions{Watch: true, FieldSelector: "nodeName=n2"}, metav1.ParameterCodec).Watch(t.Context())
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
+	"isobar.dev/control/leader"
 )
 
 // NodeStatus is what a Node has last said of a policy.
@@ -15,29 +16,51 @@ type NodeStatus struct {
 	Failure    string // why it is not enforced; empty when it is
 }
 
-// Reports are what agents have said of policies since the process began. Agents say all
-// of it again whenever they begin to watch anew. Methods may be called by several
+// Reports are what agents have said of policies in this term of office: what they said
+// in one before may have changed since, and been told to another replica. Agents say all of
+// it again whenever they begin to watch policies anew. Methods may be called by several
 // goroutines.
 type Reports struct {
+	office *leader.Office
+
 	mu      sync.Mutex
+	term    string                           // in which all this was said
 	of      map[string]map[string]NodeStatus // by Policy.ID and node
 	on      map[string]map[string]struct{}   // the same, by node and Policy.ID
 	dirty   map[string]struct{}              // Policy.IDs of which something else has been said
 	changed chan struct{}                    // holds one
 }
 
-// NewReports returns Reports in which nobody has said anything.
-func NewReports() *Reports {
-	return &Reports{of: map[string]map[string]NodeStatus{}, on: map[string]map[string]struct{}{}, dirty: map[string]struct{}{}, changed: make(chan struct{}, 1)}
+// NewReports returns Reports in which nobody has said anything. Of a nil Office there is
+// one term.
+func NewReports(office *leader.Office) *Reports {
+	return &Reports{office: office, of: map[string]map[string]NodeStatus{}, on: map[string]map[string]struct{}{}, dirty: map[string]struct{}{}, changed: make(chan struct{}, 1)}
 }
 
 // maxFailure is how many bytes of a failure are kept: as many as a status has for all.
 const maxFailure = 256
 
-// Put keeps what a node says of a policy.
-func (r *Reports) Put(policyID, node string, s NodeStatus) {
+// Put keeps what a node says of a policy. After an error it has to be said again: the
+// office is not held here, or may not be.
+func (r *Reports) Put(policyID, node string, s NodeStatus) error {
+	r.put(policyID, node, s)
+	return r.office.Check() // afterwards: what was kept until here was kept in time
+}
+
+// begin forgets what was said in another term. The caller holds r.mu.
+func (r *Reports) begin() {
+	if term := r.office.Term(); term != r.term {
+		r.term = term
+		clear(r.of)
+		clear(r.on)
+		clear(r.dirty)
+	}
+}
+
+func (r *Reports) put(policyID, node string, s NodeStatus) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.begin()
 	if have, ok := r.of[policyID][node]; ok && have == s {
 		return
 	}
@@ -62,6 +85,7 @@ func (r *Reports) Changed() <-chan struct{} { return r.changed }
 func (r *Reports) Dirty() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.begin()
 	out := slices.Sorted(maps.Keys(r.dirty))
 	clear(r.dirty)
 	return out
@@ -72,6 +96,7 @@ func (r *Reports) Dirty() []string {
 func (r *Reports) Of(policyID string, nodes []string) map[string]NodeStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.begin()
 	have := r.of[policyID]
 	out := make(map[string]NodeStatus, len(have))
 	for _, n := range nodes {
@@ -103,6 +128,7 @@ func (r *Reports) drop(policyID, node string) {
 func (r *Reports) On(node string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.begin()
 	return slices.Sorted(maps.Keys(r.on[node]))
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,11 +56,12 @@ type Service struct {
 	watches watches
 	sources sources
 	stats   stats
+	joined  joined
 }
 
 // New returns a Service. It starts nothing.
 func New(o Options) *Service {
-	s := &Service{o: o, watches: watches{open: map[string]map[watch.Interface]struct{}{}}, stats: newStats()}
+	s := &Service{o: o, watches: watches{open: map[string]map[watch.Interface]struct{}{}}}
 	s.sources.world, s.sources.ids = o.World, map[string]string{}
 	return s
 }
@@ -76,9 +78,13 @@ func (s *Service) Groups() []apiserver.Group {
 // been counted.
 func (s *Service) elsewhere(info *request.RequestInfo) error {
 	isReport := info.Verb == "create" && info.Resource != "networkpolicyevaluation"
-	if s.o.Office.IsHeld() || !isReport && info.APIGroup != statsv1alpha1.GroupVersion.Group {
+	if !isReport && info.APIGroup != statsv1alpha1.GroupVersion.Group || s.o.Office.Check() == nil {
 		return nil
 	}
+	return errElsewhere()
+}
+
+func errElsewhere() error {
 	return apierrors.NewServiceUnavailable("another replica leads, and takes and adds up reports: try again")
 }
 
@@ -101,6 +107,9 @@ func (s *Service) storage(who authorizer.Authorizer, closing <-chan struct{}) ma
 	out["nodestatssummaries"] = summaries{summary, s, g}
 	return out
 }
+
+// Agents is how many Nodes and VMs agents watch policies for, here: not at other replicas.
+func (s *Service) Agents() int { return s.watches.nodes(watchedPolicies) }
 
 // noDefinitions are those of a group whose kinds are among another's.
 func noDefinitions(common.ReferenceCallback) map[string]common.OpenAPIDefinition { return nil }
@@ -155,31 +164,62 @@ type watches struct {
 // Node. An agent has one.
 const watchesAtOnce = 64
 
-// follow ends all watches when the office is taken or left: agents then begin anew, and
-// say again what the new leader has not heard. When closing is closed none begin any more.
+// follow ends the watches of policies when the office is taken or left, here or at another
+// replica: agents then begin them anew, and say again what the new leader has not heard
+// (docs/decisions/0024-reports-after-a-change-of-leaders.md). When closing is closed all end, and none
+// begin any more.
 func (w *watches) follow(office *leader.Office, closing <-chan struct{}) {
 	changed := office.Changed()
 	for {
 		select {
 		case <-changed:
 			changed = office.Changed() // before: what changes meanwhile is not missed
-			w.end(false)
+			w.end(watchedPolicies)
 		case <-closing:
-			w.end(true)
+			w.close()
 			return
 		}
 	}
 }
 
-func (w *watches) end(forGood bool) {
+// close ends all watches, and those that begin from now on.
+func (w *watches) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.end("")
+}
+
+// end ends the watches of a resource; empty means of all.
+func (w *watches) end(resource string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.closed = forGood
-	for _, of := range w.open {
+	for who, of := range w.open {
+		if resource != "" && !strings.HasPrefix(who, whoWatches(resource)) {
+			continue
+		}
 		for x := range of {
 			x.Stop()
 		}
 	}
+}
+
+// whoWatches begins what a watch of a resource is known by.
+func whoWatches(resource string) string { return resource + "\x00" }
+
+// nodes counts the Nodes for which a resource is watched.
+func (w *watches) nodes(resource string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	found := map[string]struct{}{}
+	for who := range w.open {
+		if rest, ok := strings.CutPrefix(who, whoWatches(resource)); ok {
+			if node, _, _ := strings.Cut(rest, "\x00"); node != "" {
+				found[node] = struct{}{}
+			}
+		}
+	}
+	return len(found)
 }
 
 // errTooMany is that a user has as many watches open as it may.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -34,8 +35,6 @@ import (
 	"isobar.dev/policy"
 )
 
-func TestMain(m *testing.M) { planetest.Main(m) }
-
 const base = "/apis/controlplane.antrea.io/v1beta2"
 
 // site is a Server of the groups behind a control plane. There is one of each group,
@@ -46,6 +45,7 @@ type site struct {
 	ns     string
 	feed   *feed.Feed
 	told   *controlplane.Reports
+	agents func() int
 	core   *kubernetes.Clientset
 	direct string // address of the Server itself
 	stop   func()
@@ -60,12 +60,13 @@ func newSite(t *testing.T) *site { return newSiteOf(t, nil) }
 func newSiteOf(t *testing.T, office *leader.Office) *site {
 	t.Helper()
 	e := planetest.Start(t)
-	s := &site{t: t, env: e, ns: e.Namespace(t), feed: feed.New(compile.NewEngine()), told: controlplane.NewReports(), core: kubernetes.NewForConfigOrDie(e.Config())}
+	s := &site{t: t, env: e, ns: e.Namespace(t), feed: feed.New(compile.NewEngine()), told: controlplane.NewReports(office), core: kubernetes.NewForConfigOrDie(e.Config())}
 	service := controlplane.New(controlplane.Options{Feed: s.feed, Reports: s.told, Office: office, World: func() (policy.Snapshot, bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.world, s.known
 	}})
+	s.agents = service.Agents
 	server, err := apiserver.New(e.Config(), inventory{}, apiserver.Options{Groups: service.Groups()})
 	if err != nil {
 		t.Fatal(err)
@@ -230,6 +231,9 @@ func expect(t *testing.T, what string, w watch.Interface, want ...string) {
 	}
 }
 
+// timestamp is a time, for which tests have NOW.
+var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:]{8}Z`)
+
 // table asks as kubectl get does.
 func (s *site) table(path string) string {
 	s.t.Helper()
@@ -258,7 +262,7 @@ func (s *site) table(path string) string {
 	for _, l := range lines {
 		text = append(text, strings.Join(l, "|"))
 	}
-	return strings.Join(text, "\n")
+	return timestamp.ReplaceAllString(strings.Join(text, "\n"), "NOW")
 }
 
 // pod returns a Pod of an app on a Node.

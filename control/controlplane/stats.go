@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -21,10 +22,12 @@ import (
 	"isobar.dev/policy"
 )
 
-// stats sum up what agents have counted since the process began.
+// stats sum up what agents have counted in one term of office: counts of others have gaps.
 type stats struct {
-	mu *sync.Mutex
-	of map[string]*counts // by Policy.ID
+	mu    sync.Mutex
+	term  string
+	since time.Time          // when the counting began
+	of    map[string]*counts // by Policy.ID
 }
 
 // counts are those of one policy. They are of the object with that UID.
@@ -34,11 +37,9 @@ type counts struct {
 	rules map[string]statsv1alpha1.TrafficStats // by the names that the policy has
 }
 
-func newStats() stats { return stats{mu: &sync.Mutex{}, of: map[string]*counts{}} }
-
 // add counts what a Node has counted of a policy. Rules that p does not have are left
 // out: nobody makes room here by names of their own.
-func (s stats) add(p *policy.Policy, x controlplanev1beta2.NetworkPolicyStats) {
+func (s *stats) add(p *policy.Policy, x controlplanev1beta2.NetworkPolicyStats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.of[p.ID]
@@ -54,10 +55,12 @@ func (s stats) add(p *policy.Policy, x controlplanev1beta2.NetworkPolicyStats) {
 	}
 }
 
-// keep forgets the policies that are not there any more.
-func (s stats) keep(w policy.Snapshot) {
+// keep forgets the policies that are not there any more, and what was counted in another
+// term.
+func (s *stats) keep(w policy.Snapshot, term string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.begin(term)
 	for id := range s.of {
 		if _, ok := w.Policies.Get(id); !ok {
 			delete(s.of, id)
@@ -65,13 +68,22 @@ func (s stats) keep(w policy.Snapshot) {
 	}
 }
 
-// get returns the counts of a policy and of its rules, in their order.
-func (s stats) get(p *policy.Policy) (total statsv1alpha1.TrafficStats, rules []statsv1alpha1.RuleTrafficStats) {
+// begin forgets what was counted in another term. The caller holds s.mu.
+func (s *stats) begin(term string) {
+	if s.of == nil || s.term != term {
+		s.term, s.since, s.of = term, time.Now(), map[string]*counts{}
+	}
+}
+
+// get returns the counts of a policy and of its rules in a term, in their order, and
+// since when they are counted.
+func (s *stats) get(p *policy.Policy, term string) (since time.Time, total statsv1alpha1.TrafficStats, rules []statsv1alpha1.RuleTrafficStats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.begin(term)
 	c := s.of[p.ID]
 	if c == nil || c.uid != p.UID {
-		return total, nil
+		return s.since, total, nil
 	}
 	for _, list := range [][]policy.Rule{p.Ingress, p.Egress} {
 		for _, r := range list {
@@ -80,7 +92,7 @@ func (s stats) get(p *policy.Policy) (total statsv1alpha1.TrafficStats, rules []
 			}
 		}
 	}
-	return c.total, rules
+	return s.since, c.total, rules
 }
 
 func hasRule(p *policy.Policy, name string) bool {
@@ -123,7 +135,7 @@ var _ rest.Creater = summaries{}
 // Create adds a Node's counts to those of the policies that apply there. All of a
 // summary that is not right is refused, so that nothing is counted twice when it is
 // sent again; a policy that is not there any more is left out.
-func (s summaries) Create(ctx context.Context, o runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (s summaries) Create(ctx context.Context, o runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	in, ok := o.(*controlplanev1beta2.NodeStatsSummary)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T is no NodeStatsSummary", o))
@@ -141,7 +153,7 @@ func (s summaries) Create(ctx context.Context, o runtime.Object, validate rest.V
 	if !ok {
 		return nil, errNotKnown()
 	}
-	s.stats.keep(w)
+	s.stats.keep(w, s.o.Office.Term())
 	lists := map[policy.Dialect][]controlplanev1beta2.NetworkPolicyStats{
 		policy.KubernetesNetworkPolicy: in.NetworkPolicies, policy.AntreaNetworkPolicy: in.AntreaNetworkPolicies, policy.AntreaClusterNetworkPolicy: in.AntreaClusterNetworkPolicies,
 	}
@@ -152,6 +164,13 @@ func (s summaries) Create(ctx context.Context, o runtime.Object, validate rest.V
 			}
 		}
 	}
+	if s.o.Office.Check() != nil {
+		return nil, errElsewhere()
+	}
+	if isDry(options) {
+		return in, nil
+	}
+	s.joined.put(w, s.o.Office.Term(), node, in.Multicast)
 	for d, list := range lists {
 		for _, x := range list {
 			r := x.NetworkPolicy
@@ -163,6 +182,9 @@ func (s summaries) Create(ctx context.Context, o runtime.Object, validate rest.V
 	}
 	return in, nil
 }
+
+// isDry says whether what is created is not to count.
+func isDry(o *metav1.CreateOptions) bool { return o != nil && len(o.DryRun) > 0 }
 
 // nodeOf returns the Node that a summary of that name is of, if its user may speak for
 // it. Agents of VMs name their VM without its namespace.
@@ -196,6 +218,7 @@ func checkCounts(x controlplanev1beta2.NetworkPolicyStats) error {
 // statsStorage serves the sums.
 func (s *Service) statsStorage(authorizer.Authorizer, <-chan struct{}) map[string]rest.Storage {
 	return map[string]rest.Storage{
+		"multicastgroups": multicastGroups{multicastGroup, s},
 		"networkpolicystats": newSums(s, policy.KubernetesNetworkPolicy, "networkpolicystats", "netpolstats",
 			func(m metav1.ObjectMeta, t statsv1alpha1.TrafficStats, _ []statsv1alpha1.RuleTrafficStats) statsv1alpha1.NetworkPolicyStats {
 				return statsv1alpha1.NetworkPolicyStats{ObjectMeta: m, TrafficStats: t}
@@ -203,12 +226,12 @@ func (s *Service) statsStorage(authorizer.Authorizer, <-chan struct{}) map[strin
 			func(items []statsv1alpha1.NetworkPolicyStats) runtime.Object {
 				return &statsv1alpha1.NetworkPolicyStatsList{Items: items}
 			},
-			func(o runtime.Object) (string, statsv1alpha1.TrafficStats, bool) {
+			func(o runtime.Object) (metav1.ObjectMeta, statsv1alpha1.TrafficStats, bool) {
 				x, ok := o.(*statsv1alpha1.NetworkPolicyStats)
 				if !ok {
-					return "", statsv1alpha1.TrafficStats{}, false
+					return metav1.ObjectMeta{}, statsv1alpha1.TrafficStats{}, false
 				}
-				return x.Name, x.TrafficStats, true
+				return x.ObjectMeta, x.TrafficStats, true
 			}),
 		"antreanetworkpolicystats": newSums(s, policy.AntreaNetworkPolicy, "antreanetworkpolicystats", "annpstats",
 			func(m metav1.ObjectMeta, t statsv1alpha1.TrafficStats, r []statsv1alpha1.RuleTrafficStats) statsv1alpha1.AntreaNetworkPolicyStats {
@@ -217,12 +240,12 @@ func (s *Service) statsStorage(authorizer.Authorizer, <-chan struct{}) map[strin
 			func(items []statsv1alpha1.AntreaNetworkPolicyStats) runtime.Object {
 				return &statsv1alpha1.AntreaNetworkPolicyStatsList{Items: items}
 			},
-			func(o runtime.Object) (string, statsv1alpha1.TrafficStats, bool) {
+			func(o runtime.Object) (metav1.ObjectMeta, statsv1alpha1.TrafficStats, bool) {
 				x, ok := o.(*statsv1alpha1.AntreaNetworkPolicyStats)
 				if !ok {
-					return "", statsv1alpha1.TrafficStats{}, false
+					return metav1.ObjectMeta{}, statsv1alpha1.TrafficStats{}, false
 				}
-				return x.Name, x.TrafficStats, true
+				return x.ObjectMeta, x.TrafficStats, true
 			}),
 		"antreaclusternetworkpolicystats": newSums(s, policy.AntreaClusterNetworkPolicy, "antreaclusternetworkpolicystats", "acnpstats",
 			func(m metav1.ObjectMeta, t statsv1alpha1.TrafficStats, r []statsv1alpha1.RuleTrafficStats) statsv1alpha1.AntreaClusterNetworkPolicyStats {
@@ -231,12 +254,12 @@ func (s *Service) statsStorage(authorizer.Authorizer, <-chan struct{}) map[strin
 			func(items []statsv1alpha1.AntreaClusterNetworkPolicyStats) runtime.Object {
 				return &statsv1alpha1.AntreaClusterNetworkPolicyStatsList{Items: items}
 			},
-			func(o runtime.Object) (string, statsv1alpha1.TrafficStats, bool) {
+			func(o runtime.Object) (metav1.ObjectMeta, statsv1alpha1.TrafficStats, bool) {
 				x, ok := o.(*statsv1alpha1.AntreaClusterNetworkPolicyStats)
 				if !ok {
-					return "", statsv1alpha1.TrafficStats{}, false
+					return metav1.ObjectMeta{}, statsv1alpha1.TrafficStats{}, false
 				}
-				return x.Name, x.TrafficStats, true
+				return x.ObjectMeta, x.TrafficStats, true
 			}),
 	}
 }
@@ -256,7 +279,7 @@ var (
 )
 
 func newSums[T any](s *Service, d policy.Dialect, singular, short string, one func(metav1.ObjectMeta, statsv1alpha1.TrafficStats, []statsv1alpha1.RuleTrafficStats) T,
-	list func([]T) runtime.Object, of func(runtime.Object) (string, statsv1alpha1.TrafficStats, bool)) *sums[T] {
+	list func([]T) runtime.Object, of func(runtime.Object) (metav1.ObjectMeta, statsv1alpha1.TrafficStats, bool)) *sums[T] {
 	out := &sums[T]{s: s, dialect: d, one: one, list: list}
 	out.storage = storage{
 		make: func() runtime.Object { return any(new(T)).(runtime.Object) }, singular: singular, shortNames: []string{short}, namespaced: d != policy.AntreaClusterNetworkPolicy,
@@ -265,13 +288,14 @@ func newSums[T any](s *Service, d policy.Dialect, singular, short string, one fu
 			{Name: "SESSIONS", Type: "integer", Description: "Connections that its rules have matched"},
 			{Name: "PACKETS", Type: "integer", Description: "Their packets"},
 			{Name: "BYTES", Type: "integer", Description: "Their bytes"},
+			{Name: "CREATED AT", Type: "date", Description: "Since when they are counted"},
 		},
 		cells: func(o runtime.Object) ([]any, error) {
-			name, t, ok := of(o)
+			m, t, ok := of(o)
 			if !ok {
 				return nil, apierrors.NewInternalError(fmt.Errorf("make a table of a %T", o))
 			}
-			return []any{name, t.Sessions, t.Packets, t.Bytes}, nil
+			return []any{m.Name, t.Sessions, t.Packets, t.Bytes, m.CreationTimestamp.UTC().Format(time.RFC3339)}, nil
 		},
 	}
 	return out
@@ -281,8 +305,8 @@ func newSums[T any](s *Service, d policy.Dialect, singular, short string, one fu
 func (x *sums[T]) NewList() runtime.Object { return x.list(nil) }
 
 func (x *sums[T]) of(p *policy.Policy) T {
-	total, rules := x.s.stats.get(p)
-	return x.one(metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}, total, rules)
+	since, total, rules := x.s.stats.get(p, x.s.o.Office.Term())
+	return x.one(metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID), CreationTimestamp: metav1.NewTime(since)}, total, rules)
 }
 
 // Get returns the counts of a policy.

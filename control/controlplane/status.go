@@ -77,7 +77,7 @@ const maxNodes = 100
 
 // Create takes a status of the policy of that name. What a Node says of a policy that it
 // does not enforce (any more), or that has no status, is not kept.
-func (s policyStatuses) Create(ctx context.Context, name string, o runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (s policyStatuses) Create(ctx context.Context, name string, o runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	in, ok := o.(*controlplanev1beta2.NetworkPolicyStatus)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("a %T is no NetworkPolicyStatus", o))
@@ -110,12 +110,14 @@ func (s policyStatuses) Create(ctx context.Context, name string, o runtime.Objec
 	if err != nil {
 		return nil, err
 	}
-	if p.Dialect != policy.AntreaNetworkPolicy && p.Dialect != policy.AntreaClusterNetworkPolicy {
+	if p.Dialect != policy.AntreaNetworkPolicy && p.Dialect != policy.AntreaClusterNetworkPolicy || isDry(options) {
 		return in, nil
 	}
 	for _, n := range in.Nodes {
 		if s.o.Feed.IsAt(n.NodeName, p.ID) {
-			s.o.Reports.Put(p.ID, n.NodeName, statusOf(n))
+			if err := s.o.Reports.Put(p.ID, n.NodeName, statusOf(n)); err != nil {
+				return nil, errElsewhere()
+			}
 		}
 	}
 	return in, nil

@@ -34,9 +34,12 @@ type watchedKind struct {
 	list     func([]runtime.Object) (runtime.Object, error)
 }
 
+// watchedPolicies is the resource with whose watch agents begin to report.
+const watchedPolicies = "networkpolicies"
+
 // watchedKinds are the watched resources by their names.
 var watchedKinds = map[string]watchedKind{
-	"networkpolicies": {
+	watchedPolicies: {
 		resource: feed.NetworkPolicies,
 		list: listOf(func(items []controlplanev1beta2.NetworkPolicy) runtime.Object {
 			return &controlplanev1beta2.NetworkPolicyList{Items: items}
@@ -244,7 +247,7 @@ func (w *watched) Watch(ctx context.Context, o *internalversion.ListOptions) (wa
 		return nil, err
 	}
 	return w.watches.begin(ctx, w.name, x, func() watch.Interface {
-		return w.feed.Watch(ctx, w.resource, feed.WatchOptions{Span: feed.SpanOf(x.node), Name: x.name, NamesInitialEnd: x.marksEnd})
+		return w.feed.Watch(ctx, w.resource, feed.WatchOptions{Span: feed.SpanOf(x.node), Name: x.name, NamesInitialEnd: x.marksEnd, Marks: x.marks})
 	})
 }
 
@@ -253,7 +256,7 @@ var everything = feed.SpanOf("")
 
 // begin opens a watch, unless its user has many already.
 func (w *watches) begin(ctx context.Context, resource string, x selected, open func() watch.Interface) (watch.Interface, error) {
-	who := resource + "\x00" + x.node
+	who := whoWatches(resource) + x.node
 	if u, ok := genericapirequest.UserFrom(ctx); ok {
 		who += "\x00" + u.GetName() + "\x00" + strings.Join(u.GetExtra()[serviceaccount.NodeNameKey], ",")
 	}
@@ -267,8 +270,13 @@ func (w *watches) begin(ctx context.Context, resource string, x selected, open f
 // selected is what the options of a request ask for.
 type selected struct {
 	node, name string
-	marksEnd   bool
+	marksEnd   bool // asks that the bookmark after what there is says so
+	marks      bool // asks for more bookmarks
 }
+
+// maxTimeout is the longest watch that can be asked for, in seconds: a year. One that is longer
+// than a Duration would end at once.
+const maxTimeout = 365 * 24 * 60 * 60
 
 // asked reads the options of a request. What cannot be heeded is an error: what a
 // selector leaves out would be there, or the other way round.
@@ -278,6 +286,13 @@ func asked(o *internalversion.ListOptions) (x selected, err error) {
 	}
 	if o.LabelSelector != nil && !o.LabelSelector.Empty() {
 		return x, apierrors.NewBadRequest("these objects have no labels to select by")
+	}
+	x.marks = o.AllowWatchBookmarks
+	if o.Continue != "" {
+		return x, apierrors.NewBadRequest("continue: no list was of pages")
+	}
+	if t := o.TimeoutSeconds; t != nil && (*t < 0 || *t > maxTimeout) {
+		return x, apierrors.NewBadRequest(fmt.Sprintf("timeoutSeconds: %d, want 0 to %d", *t, maxTimeout))
 	}
 	x.marksEnd = o.SendInitialEvents != nil && *o.SendInitialEvents && o.AllowWatchBookmarks
 	if o.FieldSelector == nil {

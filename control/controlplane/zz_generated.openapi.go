@@ -1613,7 +1613,7 @@ func schema_isobardev_api_controlplane_v1beta2_NetworkPolicyEvaluationResponse(r
 					},
 					"ruleIndex": {
 						SchemaProps: spec.SchemaProps{
-							Description: "RuleIndex is the rule's place among those of its direction; 2147483647 where a Kubernetes NetworkPolicy isolates.",
+							Description: "RuleIndex is the rule's place among those of its direction; 2147483647, and no action, where a Kubernetes NetworkPolicy isolates.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},

@@ -18,6 +18,7 @@ import (
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/compile"
+	"isobar.dev/control/feed/feedtest"
 	"isobar.dev/policy"
 	"isobar.dev/policy/policytest"
 )
@@ -97,13 +98,14 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 // From objects in memory to what all Nodes are told, and from there to what they are
-// sent at first, all encoded. Time and CPU are of both; the heap is what is retained beside the objects, after the first
+// sent at first, all encoded. Time and CPU are of both; the heap is what is retained once the objects are gone, after the first
 // and after both.
 func BenchmarkConverge(b *testing.B) {
-	for _, shape := range shapes {
+	for _, shape := range feedtest.Shapes {
 		for _, size := range []float64{0.5, 1} {
-			b.Run(fmt.Sprintf("%s/%g", shape.name, size), func(b *testing.B) {
-				in := shape.make(size)
+			b.Run(fmt.Sprintf("%s/%g", shape.Name, size), func(b *testing.B) {
+				before := heap()
+				in := shape.Make(size)
 				start := heap()
 				e := encoder()
 				var s policy.Snapshot
@@ -114,7 +116,7 @@ func BenchmarkConverge(b *testing.B) {
 				for b.Loop() {
 					began, had := time.Now(), cpuSeconds()
 					peak = max(peak, peakHeap(func() {
-						s = in.snapshot()
+						s = in.Snapshot()
 						f = New(compile.NewEngine())
 						f.Update(s)
 						first += time.Since(began)
@@ -129,9 +131,10 @@ func BenchmarkConverge(b *testing.B) {
 				b.ReportMetric((cpuSeconds()-cpu)*1e3/n, "cpu-ms/op")
 				b.ReportMetric(first.Seconds()*1e3/n, "compile-ms/op")
 				b.ReportMetric(firstCPU*1e3/n, "compile-cpu-ms/op")
-				b.ReportMetric(heap()-start, "retained-MB")
+				in.Drop()
+				b.ReportMetric(heap()-before, "retained-MB")
 				sent, bytes = everyNode(f, e)
-				b.ReportMetric(heap()-start, "served-MB")
+				b.ReportMetric(heap()-before, "served-MB")
 				b.ReportMetric(peak-start, "peak-MB")
 				b.ReportMetric(float64(sent), "sent")
 				b.ReportMetric(float64(bytes)/1e6, "sent-MB")
@@ -173,7 +176,7 @@ func checkConverged(b *testing.B, s policy.Snapshot, f *Feed) {
 // One Pod's label changes in a cluster of 100,000 with 10,100 policies, while three watchers of each of 1,000
 // Nodes read. The delays are until the last watcher that it concerns has its event, from before Update.
 func BenchmarkPodLabel(b *testing.B) {
-	s := cluster(100, 1_000, 101, 10).snapshot()
+	s := feedtest.Cluster(100, 1_000, 101, 10).Snapshot()
 	f := New(compile.NewEngine())
 	f.Update(s)
 	ctx, cancel := context.WithCancel(context.Background())

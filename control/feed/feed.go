@@ -2,6 +2,7 @@ package feed
 
 import (
 	"cmp"
+	"crypto/rand"
 	"maps"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/api/convert"
 	"isobar.dev/compile"
 	"isobar.dev/policy"
@@ -20,6 +22,8 @@ import (
 // Feed keeps one world. Its methods may be called by any number of goroutines, Update
 // by one at a time.
 type Feed struct {
+	source string // its name in Moments
+
 	mu       sync.RWMutex // Update writes; whoever makes objects reads
 	engine   *compile.Engine
 	world    policy.Snapshot
@@ -38,6 +42,8 @@ type Feed struct {
 		sync.Mutex
 		places map[string]*place // by Target
 		wide   map[*wide]struct{}
+		// wideLast is the version in which wide was last woken.
+		wideLast uint64
 	}
 }
 
@@ -45,6 +51,7 @@ type Feed struct {
 type place struct {
 	narrow   [resources]map[*narrow]struct{}
 	subjects map[string]subjects // by Key
+	last     [resources]uint64   // the version in which watchers of each were last told of something
 }
 
 // subjects are an AppliedToGroup as it is on one Target.
@@ -55,7 +62,7 @@ type subjects struct {
 
 // New returns a Feed of an Engine, which nobody else may Update from then on.
 func New(e *compile.Engine) *Feed {
-	f := &Feed{engine: e}
+	f := &Feed{source: rand.Text(), engine: e}
 	f.made.policies, f.made.groups, f.made.names = map[string]*shared{}, map[string]*shared{}, map[string]string{}
 	f.made.problems, f.made.parts = map[string][]convert.Problem{}, map[string]map[string]*shared{}
 	f.watching.places, f.watching.wide = map[string]*place{}, map[*wide]struct{}{}
@@ -63,16 +70,19 @@ func New(e *compile.Engine) *Feed {
 }
 
 // Update takes a Snapshot to the Engine, tells the watchers what that changes, and returns
-// the Engine's Changes. It waits for nobody who reads slowly.
-func (f *Feed) Update(s policy.Snapshot) []compile.Change {
+// the Targets whose Rulesets are others, sorted. It waits for nobody who reads slowly.
+func (f *Feed) Update(s policy.Snapshot) (targets []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	old := f.world
-	changes, objects := f.engine.UpdateWatched(s)
+	objects := f.engine.UpdateWatched(s)
 	f.world = s
 	f.version++
 	flipped := f.overlaps.update(old, s, f.engine)
-	flippedPolicies := f.naming(flipped)
+	var flippedPolicies []string
+	if len(flipped) > 0 {
+		flippedPolicies = f.engine.PoliciesNaming(flipped)
+	}
 
 	before := map[string]*shared{}
 	f.made.Lock()
@@ -84,16 +94,14 @@ func (f *Feed) Update(s policy.Snapshot) []compile.Change {
 		}
 		delete(f.made.parts, id)
 	}
-	for _, c := range changes {
-		for _, g := range c.Groups {
-			delete(f.made.groups, g.Key)
-		}
+	for _, key := range objects.Groups {
+		delete(f.made.groups, key)
 	}
 	f.made.Unlock()
 
 	f.watching.Lock()
 	defer f.watching.Unlock()
-	f.tellGroups(changes)
+	f.tellGroups(objects.Targets)
 	f.tellPolicies(old, before, objects, flippedPolicies)
 	if len(f.overlaps.less)+len(flipped) > 0 {
 		for _, p := range f.watching.places {
@@ -102,38 +110,16 @@ func (f *Feed) Update(s policy.Snapshot) []compile.Change {
 			}
 		}
 	}
-	if len(changes)+len(objects.Policies)+len(flipped) > 0 {
+	if len(objects.Changed)+len(objects.Policies)+len(flipped) > 0 {
+		f.watching.wideLast = f.version
 		for w := range f.watching.wide {
 			w.wake()
 		}
 	}
-	return changes
+	return objects.Changed
 }
 
-// naming returns the IDs of the policies that name any of these groups.
-func (f *Feed) naming(keys []string) []string {
-	if len(keys) == 0 {
-		return nil
-	}
-	var out []string
-	for _, id := range f.engine.Policies() {
-		rules, _ := f.engine.Policy(id)
-		if slices.ContainsFunc(rules, func(r compile.PolicyRule) bool {
-			return slices.ContainsFunc(slices.Concat(r.Rule.Groups, r.Rule.PortGroups), func(key string) bool {
-				_, ok := slices.BinarySearch(keys, key)
-				return ok
-			})
-		}) {
-			out = append(out, id)
-		}
-	}
-	return out
-}
-
-func (f *Feed) tellGroups(changes []compile.Change) {
-	if len(f.watching.places) == 0 {
-		return
-	}
+func (f *Feed) tellGroups(changes []compile.ObjectChange) {
 	// Those who share a change share what it is sent as.
 	type sent struct {
 		name string
@@ -239,7 +225,7 @@ var isolations = func() map[policy.Direction]isolation {
 	out := map[policy.Direction]isolation{}
 	for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
 		p, appliedTo := convert.IsolationPolicy(d)
-		out[d] = isolation{p.Name, share(&p), appliedTo}
+		out[d] = isolation{p.Name, keep(NetworkPolicies, &p), appliedTo}
 	}
 	return out
 }()
@@ -342,10 +328,10 @@ func (f *Feed) policyAt(targets []string, id string) *shared {
 	if _, ok := isolationOf(id); ok {
 		return f.policy(id)
 	}
-	rules, isolates, whole := f.engine.PolicyAt(targets, id)
-	if whole {
+	if f.engine.IsWholeAt(targets, id) {
 		return f.policy(id)
 	}
+	rules, isolates := f.engine.PolicyAt(targets, id)
 	var b strings.Builder
 	for _, r := range rules {
 		b.WriteString(r.Rule.Key)
@@ -394,7 +380,7 @@ func (f *Feed) makePolicy(p *policy.Policy, rules []compile.PolicyRule, isolates
 		tier, _ := f.world.TierNumber(p.Tier)
 		out.TierPriority, out.Priority = &tier, new(p.Priority)
 	}
-	return share(&out), problems
+	return keep(NetworkPolicies, &out), problems
 }
 
 func (f *Feed) names(sels []policy.Selection) []string {
@@ -419,7 +405,7 @@ func (f *Feed) addresses(key string) *shared {
 	if !ok {
 		return nil
 	}
-	s = share(AddressGroups.group(f.groupName(key, sel), AddressGroups.members(members)))
+	s = keep(AddressGroups, AddressGroups.group(f.groupName(key, sel), AddressGroups.members(members)))
 	if !held {
 		return s // nobody tells when it changes
 	}
@@ -501,6 +487,11 @@ func (f *Feed) Version() string {
 	return f.versionText()
 }
 
+// moment is now, for a watcher whose resources have last changed in these versions.
+func (f *Feed) moment(last [resources]uint64) controlplanev1beta2.Moment {
+	return controlplanev1beta2.Moment{Source: f.source, Version: f.version, Last: last}
+}
+
 func (f *Feed) versionText() string { return strconv.FormatUint(f.version, 10) }
 
 // List returns all objects of a resource that a Span has, by name, and the version of the
@@ -508,18 +499,19 @@ func (f *Feed) versionText() string { return strconv.FormatUint(f.version, 10) }
 func (f *Feed) List(r Resource, span Span) (objects []runtime.Object, version string) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	for _, s := range f.view(r, span) {
+	for _, s := range f.view(r, span, "") {
 		objects = append(objects, s.object())
 	}
 	slices.SortFunc(objects, func(a, b runtime.Object) int { return cmp.Compare(nameOf(a), nameOf(b)) })
 	return objects, f.versionText()
 }
 
-// Get returns an object by name; ok is false when there is none. It costs what List does.
+// Get returns an object by name; ok is false when there is none. It looks at the names of all that List returns,
+// and makes no others of policies and AddressGroups.
 func (f *Feed) Get(r Resource, span Span, name string) (runtime.Object, bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	for _, s := range f.view(r, span) {
+	for _, s := range f.view(r, span, name) {
 		if s.name == name {
 			return s.object(), true
 		}

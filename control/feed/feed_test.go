@@ -1,8 +1,11 @@
 package feed
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -42,12 +45,25 @@ func newClient(f *Feed, target string) *client {
 	return c
 }
 
+// copyOf returns o as it is once it has been sent, which must be what it was.
 func copyOf(o runtime.Object) runtime.Object {
-	if s, ok := o.(*shared); ok {
-		o = s.GetObject()
+	s, ok := o.(*shared)
+	if !ok {
+		return o.DeepCopyObject()
 	}
-	return o.DeepCopyObject()
+	before, _ := json.Marshal(s.GetObject())
+	for _, id := range []runtime.Identifier{"protobuf", "other"} {
+		if err := s.CacheEncode(id, func(o runtime.Object, w io.Writer) error { return wire.Encode(o, w) }, io.Discard); err != nil {
+			panic(err)
+		}
+	}
+	if after, _ := json.Marshal(s.GetObject()); s.kept != (s.object == nil) || !bytes.Equal(before, after) {
+		panic(fmt.Sprintf("packed: %t; %s became %s", s.object == nil, before, after))
+	}
+	return s.DeepCopyObject()
 }
+
+var wire = encoder()
 
 func (c *client) leave() {
 	for _, w := range c.watchers {
@@ -58,7 +74,7 @@ func (c *client) leave() {
 // read takes what there is to say, as a client must understand it.
 func (c *client) read() (events int, err error) {
 	for r, w := range c.watchers {
-		list := w.take()
+		list, _ := w.take()
 		events += len(list)
 		for _, e := range list {
 			if err := c.apply(Resource(r), e); err != nil {
@@ -150,6 +166,25 @@ func listed(f *Feed, span Span) convert.ControlPlane {
 	return state(all)
 }
 
+// got says what of a Span cannot be got by its name as it is listed.
+func got(f *Feed, span Span) (wrong string) {
+	for r := range resources {
+		list, _ := f.List(r, span)
+		for i, o := range list {
+			if i%3 > 0 { // a third of them will do
+				continue
+			}
+			if one, ok := f.Get(r, span, nameOf(o)); !ok || !reflect.DeepEqual(copyOf(o), copyOf(one)) {
+				return fmt.Sprintf("%d %s: got %v, %t", r, nameOf(o), one, ok)
+			}
+		}
+		if _, ok := f.Get(r, span, "no such name"); ok {
+			return fmt.Sprintf("%d: got what is not there", r)
+		}
+	}
+	return ""
+}
+
 // What each watcher has been told, fast or slow, is what a new one is told, and what a new Feed
 // lists; and what enforces it decides as the policies mean, or, where something has no
 // words, no looser.
@@ -178,6 +213,14 @@ func TestWatchersOnWalks(t *testing.T) {
 				if _, problems := convert.FromControlPlane("wide", listed(f, span), s.Services); len(problems) > 0 {
 					fail("%+v: %v", span, problems)
 				}
+			}
+			for _, target := range f.engine.Targets()[:min(2, len(f.engine.Targets()))] {
+				if wrong := got(f, Span{target: target}); wrong != "" {
+					fail("%s: %s", target, wrong)
+				}
+			}
+			if wrong := got(f, Span{all: true}); wrong != "" {
+				fail("%s", wrong)
 			}
 			for target, list := range clients {
 				var want convert.ControlPlane

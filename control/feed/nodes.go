@@ -12,8 +12,8 @@ func (f *Feed) Nodes(policyID string) []string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	var out []string
-	for _, t := range f.engine.Targets() {
-		if name, ok := NodeOf(t); ok && f.engine.IsAt(t, policyID) {
+	for _, t := range f.engine.TargetsOf(policyID) {
+		if name, ok := NodeOf(t); ok {
 			out = append(out, name)
 		}
 	}

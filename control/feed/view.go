@@ -26,18 +26,19 @@ func (s seen) object() runtime.Object {
 }
 
 // view returns all that a Span has of a resource, from the Engine alone and in no order: what every
-// watcher of it has in the end. The reader's lock is held.
-func (f *Feed) view(r Resource, span Span) []seen {
+// watcher of it has in the end. Of others than only, unless that is empty, some may be left out. The
+// reader's lock is held.
+func (f *Feed) view(r Resource, span Span, only string) []seen {
 	switch r {
 	case NetworkPolicies:
-		return f.viewPolicies(span)
+		return f.viewPolicies(span, only)
 	case AppliedToGroups:
 		return f.viewSubjects(span)
 	}
-	return f.viewGroups(span)
+	return f.viewGroups(span, only)
 }
 
-func (f *Feed) viewPolicies(span Span) []seen {
+func (f *Feed) viewPolicies(span Span, only string) []seen {
 	found := map[string]bool{}
 	if span.all {
 		for _, id := range f.engine.Policies() {
@@ -59,6 +60,9 @@ func (f *Feed) viewPolicies(span Span) []seen {
 	}
 	out := make([]seen, 0, len(found))
 	for id := range found {
+		if p, ok := f.world.Policies.Get(id); ok && only != "" && convert.PolicyName(p) != only {
+			continue
+		}
 		var s *shared
 		if span.all {
 			s = f.policy(id)
@@ -75,21 +79,10 @@ func (f *Feed) viewPolicies(span Span) []seen {
 func (f *Feed) viewSubjects(span Span) []seen {
 	all := map[string]subjects{}
 	if span.all {
-		none := func(sels []policy.Selection) {
-			for _, sel := range sels {
-				key := sel.String()
-				all[key] = subjects{name: f.groupName(key, sel)}
-			}
-		}
-		for _, id := range f.engine.Policies() {
-			rules, isolates := f.engine.Policy(id)
-			for _, r := range rules {
-				none(r.AppliedTo)
-			}
-			for _, sels := range isolates {
-				none(sels)
-			}
-		}
+		f.engine.Applied(func(sel policy.Selection) {
+			key := sel.String()
+			all[key] = subjects{name: f.groupName(key, sel)}
+		})
 	}
 	for _, t := range f.targets(span) {
 		for key, s := range f.subjectsAt(t) {
@@ -105,7 +98,7 @@ func (f *Feed) viewSubjects(span Span) []seen {
 	return out
 }
 
-func (f *Feed) viewGroups(span Span) []seen {
+func (f *Feed) viewGroups(span Span, only string) []seen {
 	found := map[string]bool{}
 	if span.all {
 		for _, key := range f.engine.Groups() {
@@ -120,10 +113,16 @@ func (f *Feed) viewGroups(span Span) []seen {
 	}
 	var out []seen
 	for key := range found {
+		if sel, _ := f.engine.Selection(key); only != "" && f.groupName(key, sel) != only {
+			continue
+		}
 		if s := f.addresses(key); s != nil {
 			_, members, _, _ := f.engine.Group(key)
 			out = append(out, seen{AddressGroups, nameOf(s), s, members})
 		}
+	}
+	if len(f.overlaps.less) == 0 {
+		return out
 	}
 	network, ok := "", span.all
 	if targets := f.targets(span); !span.all && len(targets) == 1 {

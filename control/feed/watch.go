@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 )
 
 // WatchOptions say what a watcher wants.
@@ -19,6 +21,9 @@ type WatchOptions struct {
 	// NamesInitialEnd: the bookmark after the first objects carries the annotation by which clients
 	// that asked for it know it.
 	NamesInitialEnd bool
+	// Marks: after all events that come of what the Feed knew at one moment, there is a bookmark
+	// of that moment.
+	Marks bool
 }
 
 // watcher is one watch. Its goroutine sends: first everything, then a bookmark, then what
@@ -59,8 +64,12 @@ func (f *Feed) Watch(ctx context.Context, r Resource, o WatchOptions) watch.Inte
 	return w
 }
 
+// inOneWrite is how many events may wait to be written together. Servers write out what they have when the channel
+// is empty: without room in it, that is a frame and a system call for each event of what a watch begins with.
+const inOneWrite = 16
+
 func (f *Feed) watcher(r Resource, o WatchOptions) *watcher {
-	return &watcher{f: f, resource: r, o: o, out: make(chan watch.Event), done: make(chan struct{}), woken: make(chan struct{}, 1)}
+	return &watcher{f: f, resource: r, o: o, out: make(chan watch.Event, inOneWrite), done: make(chan struct{}), woken: make(chan struct{}, 1)}
 }
 
 // send sends events as far as they are wanted; false means that the watch has ended.
@@ -80,19 +89,43 @@ func (w *watcher) send(ctx context.Context, events []watch.Event) bool {
 	return true
 }
 
-func (w *watcher) bookmark(version string) watch.Event {
+// bookmark returns the bookmark of a moment; isFirst: that after all that there was at first.
+func (w *watcher) bookmark(at controlplanev1beta2.Moment, isFirst bool) watch.Event {
 	o := w.resource.empty("")
 	m := o.(metav1.Object)
 	m.SetUID("")
-	m.SetResourceVersion(version)
-	if w.o.NamesInitialEnd {
-		m.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	m.SetResourceVersion(strconv.FormatUint(at.Version, 10))
+	annotations := map[string]string{}
+	if w.o.NamesInitialEnd && isFirst {
+		annotations[metav1.InitialEventsAnnotationKey] = "true"
+	}
+	if w.o.Marks {
+		annotations[controlplanev1beta2.MomentAnnotation] = at.String()
+	}
+	if len(annotations) > 0 {
+		m.SetAnnotations(annotations)
 	}
 	return watch.Event{Type: watch.Bookmark, Object: o}
 }
 
-// begin sends everything and a bookmark. Bookmarks have no name, and are sent whatever is wanted.
-func (w *watcher) begin(ctx context.Context, list []seen, version string) bool {
+// sendAt sends events and, where it is wanted, the bookmark of their moment.
+func (w *watcher) sendAt(ctx context.Context, events []watch.Event, at controlplanev1beta2.Moment) bool {
+	return w.send(ctx, events) && (!w.o.Marks || w.mark(ctx, w.bookmark(at, false)))
+}
+
+// mark sends a bookmark. It has no name, and is sent whatever is wanted.
+func (w *watcher) mark(ctx context.Context, e watch.Event) bool {
+	select {
+	case w.out <- e:
+		return true
+	case <-ctx.Done():
+	case <-w.done:
+	}
+	return false
+}
+
+// begin sends everything and a bookmark.
+func (w *watcher) begin(ctx context.Context, list []seen, at controlplanev1beta2.Moment) bool {
 	events := make([]watch.Event, len(list))
 	for i, s := range list {
 		events[i] = watch.Event{Type: watch.Added, Object: s.object()}
@@ -100,13 +133,7 @@ func (w *watcher) begin(ctx context.Context, list []seen, version string) bool {
 	if !w.send(ctx, events) {
 		return false
 	}
-	select {
-	case w.out <- w.bookmark(version):
-		return true
-	case <-ctx.Done():
-	case <-w.done:
-	}
-	return false
+	return w.mark(ctx, w.bookmark(at, true))
 }
 
 // wait returns when there may be something to send; false when the watch has ended.
@@ -125,6 +152,7 @@ func (w *watcher) wait(ctx context.Context) bool {
 type narrow struct {
 	*watcher
 	target string
+	place  *place // of the target, from the beginning to the end
 
 	mu      sync.Mutex
 	pending map[string]*pending // by ID of a policy or Key of a group
@@ -151,6 +179,7 @@ const longest = 4
 // note is told by Update of an object that may be another: what the watcher's Target had of it
 // before, and how its members have changed.
 func (w *narrow) note(key string, before pending, d *delta) {
+	w.place.last[w.resource] = w.f.version
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := w.pending[key]
@@ -183,6 +212,7 @@ func (w *narrow) note(key string, before pending, d *delta) {
 
 // rethink says that groups less what cannot be told from others may be others.
 func (w *narrow) rethink() {
+	w.place.last[w.resource] = w.f.version
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.less = true
@@ -191,21 +221,22 @@ func (w *narrow) rethink() {
 
 func (w *narrow) run(ctx context.Context) {
 	defer close(w.out)
-	list, version := w.enter()
+	list, at := w.enter()
 	defer w.leave()
-	if !w.begin(ctx, list, version) {
+	if !w.begin(ctx, list, at) {
 		return
 	}
 	list = nil
 	for w.wait(ctx) {
-		if !w.send(ctx, w.take()) {
+		events, at := w.take()
+		if !w.sendAt(ctx, events, at) {
 			return
 		}
 	}
 }
 
 // enter makes w known to Update, and returns all that there is at that moment.
-func (w *narrow) enter() (list []seen, version string) {
+func (w *narrow) enter() (list []seen, at controlplanev1beta2.Moment) {
 	f := w.f
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -220,12 +251,19 @@ func (w *narrow) enter() (list []seen, version string) {
 		p.narrow[w.resource] = map[*narrow]struct{}{}
 	}
 	p.narrow[w.resource][w] = struct{}{}
+	w.place = p
 	f.watching.Unlock()
-	list = f.view(w.resource, w.o.Span)
+	if w.resource == AppliedToGroups { // which the place has
+		for _, s := range p.subjects {
+			list = append(list, seen{AppliedToGroups, s.name, nil, s.members})
+		}
+		return list, f.moment(p.last)
+	}
+	list = f.view(w.resource, w.o.Span, w.o.Name)
 	if w.resource == AddressGroups {
 		w.told = w.lesser()
 	}
-	return list, f.versionText()
+	return list, f.moment(p.last)
 }
 
 // leave takes that back.
@@ -261,7 +299,7 @@ func (w *narrow) lesser() []seen {
 }
 
 // take returns the events that bring a watcher who has got everything so far to what is now.
-func (w *narrow) take() []watch.Event {
+func (w *narrow) take() (out []watch.Event, at controlplanev1beta2.Moment) {
 	f := w.f
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -269,7 +307,6 @@ func (w *narrow) take() []watch.Event {
 	waiting, order, less := w.pending, w.order, w.less
 	w.pending, w.order, w.less = nil, nil, false
 	w.mu.Unlock()
-	var out []watch.Event
 	var here map[string]subjects
 	if w.resource == AppliedToGroups && len(order) > 0 {
 		f.watching.Lock()
@@ -309,7 +346,7 @@ func (w *narrow) take() []watch.Event {
 		out = append(out, w.diff(w.told, next)...)
 		w.told = next
 	}
-	return out
+	return out, f.moment(w.place.last)
 }
 
 // events tells of one object.
@@ -325,7 +362,7 @@ func (w *narrow) events(key string, p *pending, now seen, has bool) []watch.Even
 	case p.name != now.name:
 		return []watch.Event{deleted, {Type: watch.Added, Object: now.object()}}
 	case w.resource == NetworkPolicies:
-		if p.before != nil && !p.broken && reflect.DeepEqual(p.before.Object, w.f.policy(key).Object) {
+		if p.before != nil && !p.broken && p.before.isLike(w.f.policy(key)) {
 			return nil
 		}
 		return []watch.Event{{Type: watch.Modified, Object: now.object()}}
@@ -356,7 +393,7 @@ func (w *watcher) diff(old, now []seen) []watch.Event {
 		case !had:
 			out = append(out, watch.Event{Type: watch.Added, Object: s.object()})
 		case w.resource == NetworkPolicies:
-			if before.made != s.made {
+			if !before.made.isLike(s.made) {
 				out = append(out, watch.Event{Type: watch.Modified, Object: s.object()})
 			}
 		default:
@@ -382,32 +419,33 @@ type wide struct {
 
 func (w *wide) run(ctx context.Context) {
 	defer close(w.out)
-	version := ""
-	w.told, version = w.look()
+	var at controlplanev1beta2.Moment
+	w.told, at = w.look()
 	defer func() {
 		w.f.watching.Lock()
 		defer w.f.watching.Unlock()
 		delete(w.f.watching.wide, w)
 	}()
-	if !w.begin(ctx, w.told, version) {
+	if !w.begin(ctx, w.told, at) {
 		return
 	}
 	for w.wait(ctx) {
-		now, _ := w.look()
+		now, at := w.look()
 		events := w.diff(w.told, now)
 		w.told = now
-		if !w.send(ctx, events) {
+		if !w.sendAt(ctx, events, at) {
 			return
 		}
 	}
 }
 
 // look makes w known to Update, if it is not, and returns all that there is.
-func (w *wide) look() ([]seen, string) {
+func (w *wide) look() ([]seen, controlplanev1beta2.Moment) {
 	w.f.mu.RLock()
 	defer w.f.mu.RUnlock()
 	w.f.watching.Lock()
 	w.f.watching.wide[w] = struct{}{}
 	w.f.watching.Unlock()
-	return w.f.view(w.resource, w.o.Span), w.f.versionText()
+	last := w.f.watching.wideLast
+	return w.f.view(w.resource, w.o.Span, w.o.Name), w.f.moment([resources]uint64{last, last, last})
 }

@@ -86,7 +86,7 @@ func (e *Election) run(ctx context.Context) error {
 	// The Lease outlives ctx by the time that writes under way need to end.
 	held, drop := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), logr.Discard()))
 	defer drop()
-	lock := &lock{Interface: &resourcelock.LeaseLock{
+	lock := &lock{hear: e.office.Hear, Interface: &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: LeaseName}, Client: e.client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
 	}}
@@ -164,27 +164,48 @@ func (e *Election) release(lock *lock) {
 	}
 }
 
-// lock is a Lease of which is known when it was last renewed.
+// lock is a Lease of which is known when it was last renewed by us, and which tells whose
+// term it is whenever it is read or written.
 type lock struct {
 	resourcelock.Interface
+	hear    func(term string)
 	renewed atomic.Pointer[time.Time]
+}
+
+// Get reads the Lease, as those do who do not lead, time and again.
+func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	r, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.tell(*r)
+	}
+	return r, raw, err
 }
 
 // Create makes the Lease, for us.
 func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	return l.note(time.Now(), l.Interface.Create(ctx, r))
+	return l.note(time.Now(), r, l.Interface.Create(ctx, r))
 }
 
 // Update renews the Lease, for us.
 func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	return l.note(time.Now(), l.Interface.Update(ctx, r))
+	return l.note(time.Now(), r, l.Interface.Update(ctx, r))
 }
 
-func (l *lock) note(sent time.Time, err error) error {
+func (l *lock) note(sent time.Time, r resourcelock.LeaderElectionRecord, err error) error {
 	if err == nil {
 		l.renewed.Store(&sent)
+		l.tell(r)
 	}
 	return err
+}
+
+// tell tells of the term of a record. A Lease that was let go is nobody's, and the term
+// before goes on in name.
+func (l *lock) tell(r resourcelock.LeaderElectionRecord) {
+	if r.HolderIdentity != "" {
+		// A Lease has times in microseconds, cut off.
+		l.hear(fmt.Sprint(r.HolderIdentity, " ", r.LeaderTransitions, " ", r.AcquireTime.UnixMicro()))
+	}
 }
 
 // isFresh says whether the last renewal was sent within that time, by the clock

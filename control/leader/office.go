@@ -20,8 +20,9 @@ type Office struct {
 	mu      sync.Mutex
 	term    context.Context // nil while the office is not held
 	valid   func() error
-	changed chan struct{}   // closed when the office is taken or left next
+	changed chan struct{}   // closed when the office is taken or left next, here or elsewhere
 	writes  *sync.WaitGroup // of this term
+	heard   string          // the name of the last term that was heard of, whoever's it is
 }
 
 // Take makes the office held until leave is called. valid is asked before every
@@ -62,8 +63,30 @@ func (o *Office) tell() {
 	}
 }
 
-// Changed returns a channel that is closed when the office is taken or left the
-// next time.
+// Hear notes the name of the term that runs now, whoever leads in it. No other term has
+// that name; where one replica leads on after its Lease was in doubt, it is the same term.
+func (o *Office) Hear(term string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.heard != term {
+		o.heard = term
+		o.tell()
+	}
+}
+
+// Term returns the name of the last term that was heard of; empty before there is one,
+// and without an Office.
+func (o *Office) Term() string {
+	if o == nil {
+		return ""
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.heard
+}
+
+// Changed returns a channel that is closed when the office is taken or left here the
+// next time, or another term is heard of.
 func (o *Office) Changed() <-chan struct{} {
 	if o == nil {
 		return nil

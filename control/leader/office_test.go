@@ -48,6 +48,33 @@ func TestOffice(t *testing.T) {
 	}
 }
 
+// Who does not lead hears of each term once, and of its own by its name too.
+func TestHear(t *testing.T) {
+	var none *leader.Office
+	if none.Term() != "" {
+		t.Error("without an office there is a term")
+	}
+	o := &leader.Office{}
+	heard := func(term string) bool {
+		changed := o.Changed()
+		o.Hear(term)
+		select {
+		case <-changed:
+			return true
+		default:
+			return false
+		}
+	}
+	if !heard("a 1") || heard("a 1") || !heard("b 2") || o.Term() != "b 2" || o.IsHeld() {
+		t.Errorf("after b's term began it is %q, held %t", o.Term(), o.IsHeld())
+	}
+	leave := o.Take(nil)
+	leave(time.Second)
+	if o.Term() != "b 2" {
+		t.Errorf("the term is %q", o.Term())
+	}
+}
+
 // What changes something goes out while the office is held, and not after.
 func TestGuard(t *testing.T) {
 	arrived, release := make(chan struct{}, 1), make(chan struct{})

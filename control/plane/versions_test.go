@@ -11,8 +11,8 @@ import (
 	"isobar.dev/control/plane/planetest"
 )
 
-// One version of Kubernetes in both modules: the types that we send are those
-// that the server knows, and what both use is compiled once.
+// One version of Kubernetes in all modules: the types that we send are those
+// that the server knows, kubectl is theirs, and what they share is compiled once.
 func TestModulesAgreeOnKubernetes(t *testing.T) {
 	main, embedded := kubernetesModules(t, "../.."), kubernetesModules(t, "../../embedded")
 	if len(main) == 0 || len(embedded) == 0 {
@@ -24,6 +24,11 @@ func TestModulesAgreeOnKubernetes(t *testing.T) {
 		want, ok := embedded[path]
 		if ok && version != want {
 			t.Errorf("%s is %s in go.mod and %s in embedded/go.mod", path, version, want)
+		}
+	}
+	for path, version := range kubernetesModules(t, "../../tools/kubectl") {
+		if want, ok := embedded[path]; ok && version != want {
+			t.Errorf("%s is %s in tools/kubectl/go.mod and %s in embedded/go.mod", path, version, want)
 		}
 	}
 	for _, path := range []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/apiserver"} {

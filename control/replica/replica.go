@@ -53,6 +53,15 @@ type Options struct {
 	// ControlPlane: controlplane.antrea.io and stats.antrea.io are served. Where an
 	// antrea-controller serves them, that is an error.
 	ControlPlane bool
+	// AgentNamespace is where upstream's agents look for whom to ask and to believe:
+	// the Service antrea and the ConfigMap antrea-ca of kube-system, with upstream's
+	// manifests. Empty means that agents are told otherwise.
+	AgentNamespace string
+	// TakeOver: the ConfigMap and the AntreaControllerInfo of an antrea-controller that
+	// is no more become ours. They are left alone otherwise.
+	TakeOver bool
+	// Pod and Node are the replica's own, and told in the AntreaControllerInfo.
+	Pod, Node string
 	// Tiers is the client's configuration for repairing built-in tiers; nil means
 	// that of the replica, which then must be Webhook.Controller.
 	Tiers *rest.Config
@@ -74,13 +83,15 @@ type Replica struct {
 	hooks         *webhook.Server
 	api           *apiserver.Server
 	hooksL, apiL  net.Listener
+	agents        *controlplane.Service // nil without a ControlPlane
+	moved         chan struct{}         // holds one: endpoints of the replicas are others
 }
 
 // New returns a Replica of the API server that config reaches, which it asks for the ID
 // of the cluster. It listens, and starts nothing; call Start.
 func New(ctx context.Context, config *rest.Config, o Options) (*Replica, error) {
 	o.Every = cmp.Or(o.Every, time.Minute)
-	r := &Replica{config: config, o: o, log: o.Controller.Log, office: o.Controller.Office}
+	r := &Replica{config: config, o: o, log: o.Controller.Log, office: o.Controller.Office, moved: make(chan struct{}, 1)}
 	if r.log == nil {
 		r.log = slog.Default()
 	}
@@ -121,7 +132,7 @@ func (r *Replica) make(ctx context.Context) error {
 	}
 	r.o.Controller.Clouds = r.o.Clouds(string(system.UID))
 	if r.o.ControlPlane {
-		r.o.Controller.Reports = controlplane.NewReports()
+		r.o.Controller.Reports = controlplane.NewReports(r.office)
 	}
 	if r.controller, err = controller.New(r.config, r.o.Controller); err != nil {
 		return err
@@ -132,7 +143,8 @@ func (r *Replica) make(ctx context.Context) error {
 	}
 	r.o.API.Planner = r.controller
 	if r.o.ControlPlane {
-		r.o.API.Groups = controlplane.New(controlplane.Options{World: r.controller.KnownWorld, Feed: r.controller.Feed(), Reports: r.o.Controller.Reports, Office: r.office}).Groups()
+		r.agents = controlplane.New(controlplane.Options{World: r.controller.KnownWorld, Feed: r.controller.Feed(), Reports: r.o.Controller.Reports, Office: r.office})
+		r.o.API.Groups = r.agents.Groups()
 	}
 	r.api, err = apiserver.New(r.config, r.controller.Runtime(), r.o.API)
 	return err
@@ -175,6 +187,9 @@ func (r *Replica) Start(ctx context.Context, spawn func(name string, part func(c
 		}
 	}
 	spawn("registrations", r.keep)
+	if r.mirrors() {
+		spawn("endpoints", r.follow)
+	}
 	return nil
 }
 
@@ -193,6 +208,7 @@ func (r *Replica) keep(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		case <-changed:
+		case <-r.moved:
 		}
 	}
 }
@@ -213,7 +229,10 @@ func (r *Replica) ensure(ctx context.Context) error {
 	if err := r.ensureWebhooks(write); err != nil {
 		return err
 	}
-	return apiserver.Register(write, r.client, r.apiTarget())
+	if err := apiserver.Register(write, r.client, r.apiTarget()); err != nil {
+		return err
+	}
+	return r.announce(write)
 }
 
 func (r *Replica) ensureWebhooks(ctx context.Context) error {

@@ -41,6 +41,7 @@ var valueSets = map[string]string{
 	"as Nephe": `{services: {api: nephe-controller, webhook: nephe-controller-webhook}, cloudResourcePrefix: nephe, secrets: {clusterWide: true},
 		serviceMonitor: {enabled: true, labels: {release: prometheus}}}`,
 	"own ports": `{hostNetwork: true, ports: {webhook: 19443, api: 15443, metrics: 0, probes: 18081}, leavePolicyStatus: true, controlPlane: {enabled: true}, namespaces: [shop, lab]}`,
+	"agents":    `{controlPlane: {enabled: true, agentNamespace: kube-public, takeOver: true}, certManager: {enabled: true}}`,
 	"all else": `{image: {repository: r.example/isobar, tag: v1, pullPolicy: Always}, imagePullSecrets: [{name: pull}], serviceAccount: {create: true, name: mine, annotations: {a: b}},
 		podAnnotations: {a: b}, podLabels: {c: d}, nodeSelector: {a: b}, tolerations: [{operator: Exists}], priorityClassName: system-cluster-critical, drainSeconds: 0,
 		affinity: {nodeAffinity: {}}, extraEnv: [{name: AWS_REGION, value: us-east-1}], secrets: {namespaces: [default]}, podDisruptionBudget: {enabled: false}}`,
@@ -62,6 +63,8 @@ func TestValuesAreRefused(t *testing.T) {
 		{`image: {repository: ""}`, "image.repository: set it"},
 		{`serviceMonitor: {enabled: true}
 ports: {metrics: 0}`, "ports.metrics"},
+		{`controlPlane: {agentNamespace: kube-system}`, "without controlPlane.enabled"},
+		{`controlPlane: {enabled: true, agentNamespace: Kube}`, "/controlPlane/agentNamespace"},
 		{`cloudSyncIntervall: 60`, "cloudSyncIntervall"},
 		{`secrets: {clusterwide: true}`, "clusterwide"},
 		{`secrets: {namespaces: shop}`, "/secrets/namespaces"},
@@ -189,6 +192,28 @@ func TestCRDs(t *testing.T) {
 		a, _ := json.Marshal(want)
 		if b, _ := json.Marshal(got[name]); got[name] == nil || string(a) != strings.TrimSpace(string(b)) {
 			t.Errorf("%s differs in the chart", name)
+		}
+	}
+}
+
+// The Service that agents look for selects the replicas where it can; elsewhere the leader says where
+// they are.
+func TestAgents(t *testing.T) {
+	for namespace, want := range map[string]string{"kube-system": "selects 0", "elsewhere": "selects nothing 2"} {
+		slices, got := 0, ""
+		for _, o := range charttest.Render(t, root, namespace, "controlPlane: {enabled: true, agentNamespace: kube-system}") {
+			switch {
+			case o.GetKind() == "EndpointSlice":
+				slices++
+			case o.GetKind() == "Service" && o.GetName() == "antrea":
+				got = "selects nothing"
+				if selector, _, _ := unstructured.NestedMap(o.Object, "spec", "selector"); len(selector) > 0 {
+					got = "selects"
+				}
+			}
+		}
+		if got = fmt.Sprint(got, " ", slices); got != want {
+			t.Errorf("installed in %s: %s, want %s", namespace, got, want)
 		}
 	}
 }

@@ -29,8 +29,24 @@ type Options struct {
 	Node     string
 	NodeAddr netip.Addr
 	Pods     netip.Prefix // the addresses of Pods, from the eleventh on
+	// NodeAddrs are further addresses of the Node, and Ranges its spec.podCIDRs, which stay
+	// empty by default.
+	NodeAddrs []netip.Addr
+	Ranges    []netip.Prefix
+	// Takes says whether a Pod that has no Node yet comes to this one; nil means all do.
+	Takes func(*corev1.Pod) bool
+	// Runtime runs Pods that are not on the Node's own network; nil means that none is run, and
+	// addresses of Pods are made up.
+	Runtime Runtime
 	// Failed is told what went wrong with a Pod, which is tried again; nil drops it.
 	Failed func(error)
+}
+
+// Runtime runs Pods. A call for a Pod that runs, or that is gone, changes nothing.
+type Runtime interface {
+	// Start returns the Pod's addresses, the first of which is its main one.
+	Start(context.Context, *corev1.Pod) ([]netip.Addr, error)
+	Stop(context.Context, *corev1.Pod) error
 }
 
 // Run makes the Node and looks after Pods until ctx ends. Pods of other Nodes
@@ -66,9 +82,16 @@ type kubelet struct {
 // register makes the Node if it is missing, and says its address.
 func (k *kubelet) register(ctx context.Context) error {
 	nodes := k.client.CoreV1().Nodes()
-	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+	fresh := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: k.o.Node, Labels: map[string]string{corev1.LabelHostname: k.o.Node, corev1.LabelOSStable: "linux"},
-	}}, metav1.CreateOptions{})
+	}}
+	for i, r := range k.o.Ranges {
+		if i == 0 {
+			fresh.Spec.PodCIDR = r.String()
+		}
+		fresh.Spec.PodCIDRs = append(fresh.Spec.PodCIDRs, r.String())
+	}
+	node, err := nodes.Create(ctx, fresh, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		node, err = nodes.Get(ctx, k.o.Node, metav1.GetOptions{})
 	}
@@ -76,6 +99,9 @@ func (k *kubelet) register(ctx context.Context) error {
 		return err
 	}
 	addrs := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: k.o.NodeAddr.String()}}
+	for _, a := range k.o.NodeAddrs {
+		addrs = append(addrs, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+	}
 	if slices.Equal(node.Status.Addresses, addrs) {
 		return nil
 	}
@@ -139,6 +165,11 @@ func (k *kubelet) sync(ctx context.Context, key types.NamespacedName) error {
 	case pod.Spec.NodeName != "" && pod.Spec.NodeName != k.o.Node:
 		return nil
 	case pod.DeletionTimestamp != nil:
+		if k.o.Runtime != nil && pod.Spec.NodeName != "" && !pod.Spec.HostNetwork {
+			if err := k.o.Runtime.Stop(ctx, pod); err != nil {
+				return err
+			}
+		}
 		now := int64(0)
 		err := k.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID},
@@ -147,6 +178,8 @@ func (k *kubelet) sync(ctx context.Context, key types.NamespacedName) error {
 			return nil // it went by itself, or another one has its name
 		}
 		return err
+	case pod.Spec.NodeName == "" && k.o.Takes != nil && !k.o.Takes(pod):
+		return nil
 	case pod.Spec.NodeName == "":
 		err := k.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
@@ -161,19 +194,18 @@ func (k *kubelet) sync(ctx context.Context, key types.NamespacedName) error {
 
 // start gives the Pod an address and says that it runs.
 func (k *kubelet) start(ctx context.Context, pod *corev1.Pod) error {
-	addr := k.o.NodeAddr
-	if !pod.Spec.HostNetwork {
-		var err error
-		if addr, err = k.free(pod.UID); err != nil {
-			return err
-		}
+	addrs, err := k.addresses(ctx, pod)
+	if err != nil {
+		return err
 	}
 	pod = pod.DeepCopy()
 	now := metav1.NewTime(time.Now())
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.HostIP = k.o.NodeAddr.String()
-	pod.Status.PodIP = addr.String()
-	pod.Status.PodIPs = []corev1.PodIP{{IP: addr.String()}}
+	pod.Status.PodIP, pod.Status.PodIPs = addrs[0].String(), nil
+	for _, a := range addrs {
+		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: a.String()})
+	}
 	pod.Status.StartTime = &now
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: now}}
 	pod.Status.ContainerStatuses = nil
@@ -182,8 +214,20 @@ func (k *kubelet) start(ctx context.Context, pod *corev1.Pod) error {
 			Name: c.Name, Image: c.Image, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
 		})
 	}
-	_, err := k.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	_, err = k.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 	return ignoreStale(err)
+}
+
+// addresses returns those of a Pod, which runs from then on.
+func (k *kubelet) addresses(ctx context.Context, pod *corev1.Pod) ([]netip.Addr, error) {
+	if pod.Spec.HostNetwork {
+		return append([]netip.Addr{k.o.NodeAddr}, k.o.NodeAddrs...), nil
+	}
+	if k.o.Runtime != nil {
+		return k.o.Runtime.Start(ctx, pod)
+	}
+	addr, err := k.free(pod.UID)
+	return []netip.Addr{addr}, err
 }
 
 // ignoreStale drops the errors after which a newer Pod is on its way here.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,6 +36,9 @@ const maxAnswer = 64 << 10
 type client struct {
 	http *http.Client
 	base *url.URL // of the group and version
+
+	isReached atomic.Bool
+	first     chan struct{} // holds one for who makes the first connection
 }
 
 func newClient(config *rest.Config) (*client, error) {
@@ -52,19 +56,43 @@ func newClient(config *rest.Config) (*client, error) {
 		return nil, err
 	}
 	base.Path = path
-	return &client{http: h, base: base}, nil
+	return &client{http: h, base: base, first: make(chan struct{}, 1)}, nil
+}
+
+// do sends a request. Until something has been answered it is one at a time: three watches that begin together would
+// make a connection each, of which all but one are thrown away again, and a controller has a thousand
+// agents that begin.
+func (c *client) do(request *http.Request) (*http.Response, error) {
+	if !c.isReached.Load() {
+		select {
+		case c.first <- struct{}{}:
+		case <-request.Context().Done():
+			return nil, request.Context().Err()
+		}
+		if done := func() { <-c.first }; c.isReached.Load() {
+			done()
+		} else {
+			defer done()
+		}
+	}
+	answer, err := c.http.Do(request)
+	if err == nil {
+		c.isReached.Store(true)
+	}
+	return answer, err
 }
 
 // watch begins the watch of a resource for a Node. Who has its frames closes it.
 func (c *client) watch(ctx context.Context, resource, node string) (io.Closer, frames, error) {
 	u := c.base.JoinPath(resource)
-	u.RawQuery = url.Values{"watch": {"true"}, "fieldSelector": {kfields.OneTermEqualSelector("nodeName", node).String()}}.Encode()
+	// The bookmarks of an Isobar are of Moments; upstream's controller knows of none.
+	u.RawQuery = url.Values{"watch": {"true"}, "allowWatchBookmarks": {"true"}, "fieldSelector": {kfields.OneTermEqualSelector("nodeName", node).String()}}.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	request.Header.Set("Accept", runtime.ContentTypeProtobuf+", "+runtime.ContentTypeJSON)
-	answer, err := c.http.Do(request)
+	answer, err := c.do(request)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -97,7 +125,7 @@ func (c *client) create(ctx context.Context, kind string, object interface{ Mars
 	}
 	request.Header.Set("Content-Type", runtime.ContentTypeProtobuf)
 	request.Header.Set("Accept", runtime.ContentTypeJSON)
-	answer, err := c.http.Do(request)
+	answer, err := c.do(request)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,9 @@
 //     one of the AppliedToGroups. While one is on its way, the last State stays, for
 //     [Options.Patience] after it was missed first. From then on its rules are read as
 //     if it were unreadable, which never widens, and the Problems tell.
-//   - What is given out is of one time: while one of the watches is broken, the last
-//     State stays, though the others go on. A policy of now must not meet groups of
+//   - What is given out is of one time. An Isobar says which events of the three watches
+//     belong together, and they are given out together; upstream's controller does not.
+//     While one of the watches is broken, the last State stays, though the others go on. A policy of now must not meet groups of
 //     then, which may have members that it would not allow any more. So a watch is
 //     started again alone, and costs the controller no more than that.
 //   - What a watch begins with replaces what was held once it is there whole. Where it
@@ -21,6 +22,8 @@
 //     is away takes nothing back.
 //   - What cannot be understood, be it a kind, a frame, or a Patch of something else than
 //     what is held, ends the watch, and what it begins with anew is right again.
+//   - A rule with a field that is not known here, as a newer controller may send, allows
+//     nothing, and what it denies it denies everyone: the field may be a condition.
 //   - A connection that falls silent is noticed by client-go's checks of HTTP/2
 //     connections, after 45 s.
 //

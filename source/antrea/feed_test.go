@@ -36,7 +36,7 @@ func TestFeed(t *testing.T) {
 		f := feed.New(compile.NewEngine())
 		s := policytest.Spoken(walk[0])
 		f.Update(s)
-		ready := func(c *controller) { c.feed, c.node, c.inJSON = f, node, seed%4 == 0 }
+		ready := func(c *controller) { c.feed, c.node, c.inJSON, c.plain = f, node, seed%4 == 0, seed%2 == 0 }
 		inBubble(t, antrea.Options{}, ready, func(t *testing.T, c *controller, src *antrea.Source) {
 			for step, next := range walk {
 				s = policytest.Spoken(next)

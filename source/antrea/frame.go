@@ -104,7 +104,7 @@ func readWatchEvent(b []byte) (out frame, err error) {
 		}
 		return nil
 	})
-	if err != nil || out.event == watch.Bookmark {
+	if err != nil || out.event == watch.Bookmark && len(object) == 0 {
 		return out, err
 	}
 	body, ok := bytes.CutPrefix(object, envelopeMark)
@@ -182,7 +182,7 @@ func (j *jsonFrames) next() (frame, error) {
 		return frame{}, err
 	}
 	out := frame{event: event.Type, isJSON: true, body: event.Object}
-	if event.Type == watch.Bookmark {
+	if event.Type == watch.Bookmark && len(event.Object) == 0 {
 		return out, nil
 	}
 	var meta metav1.TypeMeta
@@ -208,12 +208,13 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// object returns what f is about: one of the kinds of a watch, or nil for a BOOKMARK.
-// Fields that are not known are left out. An ERROR is an error.
+// object returns what f is about: one of the kinds of a watch, or of a BOOKMARK its
+// *Moment, nil where it has none. Fields that are not known are left out, and rules that have
+// some closed. An ERROR is an error.
 func (f frame) object() (any, error) {
 	switch f.event {
 	case watch.Bookmark:
-		return nil, nil
+		return f.moment()
 	case watch.Added, watch.Modified, watch.Deleted:
 	case watch.Error:
 		var status metav1.Status
@@ -245,7 +246,34 @@ func (f frame) object() (any, error) {
 	if err := f.decode(into); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.kind, err)
 	}
+	if p, ok := into.(*controlplanev1beta2.NetworkPolicy); ok {
+		u, err := f.unknownOf()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.kind, err)
+		}
+		u.close(p)
+	}
 	return into, nil
+}
+
+// moment returns the *Moment of a BOOKMARK, or nil.
+func (f frame) moment() (any, error) {
+	if len(f.body) == 0 {
+		return nil, nil
+	}
+	var o metav1.PartialObjectMetadata // any kind: there is no more in it
+	if err := f.decode(&o); err != nil {
+		return nil, fmt.Errorf("BOOKMARK: %w", err)
+	}
+	text, ok := o.Annotations[controlplanev1beta2.MomentAnnotation]
+	if !ok {
+		return nil, nil
+	}
+	m, err := controlplanev1beta2.ParseMoment(text)
+	if err != nil {
+		return nil, fmt.Errorf("BOOKMARK: %w", err)
+	}
+	return &m, nil
 }
 
 type decodable interface{ Unmarshal([]byte) error }

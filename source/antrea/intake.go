@@ -26,6 +26,9 @@ type part interface {
 	take(event watch.EventType, object any) error
 	isLive() bool
 	lose()
+	// at is the Moment up to which all has come, nil where the controller tells none; more
+	// says that something has come since.
+	at() (m *controlplanev1beta2.Moment, more bool)
 }
 
 func newIntake(target string) *intake {
@@ -51,6 +54,52 @@ func (in *intake) isLive() bool {
 	return !slices.ContainsFunc(in.parts, func(p part) bool { return !p.isLive() })
 }
 
+// source is the controller that a live part is of, as Moments name it; empty where it
+// tells none.
+func source(p part) string {
+	if m, _ := p.at(); m != nil {
+		return m.Source
+	}
+	return ""
+}
+
+// isEnded says whether no part, all of which are live, is in the midst of what belongs together.
+func (in *intake) isEnded() bool {
+	return !slices.ContainsFunc(in.parts, func(p part) bool { _, more := p.at(); return more })
+}
+
+// isOfOne says whether what all parts, which are live, hold is what one controller knew at
+// one moment, as far as it tells.
+func (in *intake) isOfOne() bool {
+	newest, _ := in.parts[0].at()
+	for _, p := range in.parts {
+		m, more := p.at()
+		if more || source(p) != source(in.parts[0]) {
+			return false
+		}
+		if m != nil && m.Version > newest.Version {
+			newest = m
+		}
+	}
+	for i, p := range in.parts {
+		if m, _ := p.at(); m != nil && m.Version < newest.Last[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// odd returns the parts that are not of the controller that the part last is of.
+func (in *intake) odd(last int) []int {
+	var out []int
+	for i, p := range in.parts {
+		if source(p) != source(in.parts[last]) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
 // none is the Patch kind of what has none.
 type none struct{}
 
@@ -62,13 +111,20 @@ type objects[T, P any] struct {
 	drop    func(string)
 	replace func([]*T) error
 
-	live  bool
-	first map[string]*T // what a watch begins with, until its BOOKMARK
+	live   bool
+	first  map[string]*T               // what a watch begins with, until its BOOKMARK
+	moment *controlplanev1beta2.Moment // of the last BOOKMARK; nil where it had none
+	more   bool                        // something has come since, and another BOOKMARK will
 }
 
-func (o *objects[T, P]) begin()       { o.live, o.first = false, map[string]*T{} }
-func (o *objects[T, P]) lose()        { o.live, o.first = false, nil }
+func (o *objects[T, P]) begin() {
+	o.live, o.first, o.moment, o.more = false, map[string]*T{}, nil, false
+}
+func (o *objects[T, P]) lose()        { o.live, o.first, o.moment, o.more = false, nil, nil, false }
 func (o *objects[T, P]) isLive() bool { return o.live }
+func (o *objects[T, P]) at() (*controlplanev1beta2.Moment, bool) {
+	return o.moment, o.more
+}
 
 // take takes one event. After an error the watch has to begin anew; what is held is as
 // it was.
@@ -78,7 +134,12 @@ func (o *objects[T, P]) take(event watch.EventType, object any) error {
 	}
 	switch object := object.(type) {
 	case nil:
-		return o.bookmark()
+		return o.bookmark(nil)
+	case *controlplanev1beta2.Moment:
+		return o.bookmark(object)
+	}
+	o.more = o.moment != nil
+	switch object := object.(type) {
 	case *T:
 		name := o.name(object)
 		switch {
@@ -103,8 +164,13 @@ func (o *objects[T, P]) take(event watch.EventType, object any) error {
 	return fmt.Errorf("%s of a %T where none is expected", event, object)
 }
 
-// bookmark makes what has come what there is. Later ones say nothing.
-func (o *objects[T, P]) bookmark() error {
+// bookmark makes what has come what there is. Later ones are of later Moments, or say
+// nothing.
+func (o *objects[T, P]) bookmark(m *controlplanev1beta2.Moment) error {
+	if o.live && ((m == nil) != (o.moment == nil) || m != nil && (m.Source != o.moment.Source || m.Version < o.moment.Version)) {
+		return fmt.Errorf("BOOKMARK of %v after that of %v", m, o.moment)
+	}
+	o.moment, o.more = m, false
 	if o.live {
 		return nil
 	}

@@ -48,6 +48,7 @@ type reporter struct {
 	node string
 	dial *dialer
 	wake signal
+	anew signal      // a watch has begun anew, so somebody is there
 	note func(error) // is told how each round of reports has ended
 
 	mu    sync.Mutex
@@ -57,7 +58,7 @@ type reporter struct {
 }
 
 func newReporter(node string, dial *dialer, note func(error)) *reporter {
-	return &reporter{node: node, dial: dial, wake: make(signal, 1), note: note, told: map[string]Realized{}}
+	return &reporter{node: node, dial: dial, wake: make(signal, 1), anew: make(signal, 1), note: note, told: map[string]Realized{}}
 }
 
 func (r *reporter) set(list []Realized) {
@@ -78,7 +79,7 @@ func (r *reporter) again() {
 	clear(r.told)
 	r.begun++
 	r.mu.Unlock()
-	r.wake.send()
+	r.anew.send()
 }
 
 // open returns what is to be told, by UID, and since which beginning.
@@ -115,6 +116,8 @@ func (r *reporter) run(ctx context.Context) {
 			return
 		case <-wake:
 		case <-again:
+		case <-r.anew:
+			failures = 0
 		}
 	}
 }

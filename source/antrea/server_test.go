@@ -50,6 +50,9 @@ type controller struct {
 	first    map[string][]rawEvent // in place of what a watch begins with, by resource; once
 	feed     *feed.Feed            // in place of what it has
 	node     string                // that asks
+	plain    bool                  // tells no Moments, as upstream
+	moment   string                // of what a watch begins with; empty for none
+	moments  func() string         // in its place
 }
 
 type watcher struct {
@@ -168,7 +171,10 @@ func (c *controller) serveWatch(w http.ResponseWriter, r *http.Request, resource
 	if !has && c.feed == nil {
 		initial = added(c.have, resource)
 		if !c.silent {
-			initial = append(initial, rawEvent{kind: watch.Bookmark, object: empty(resource)})
+			if c.moments != nil {
+				c.moment = c.moments()
+			}
+			initial = append(initial, bookmarkAt(resource, c.moment))
 		}
 	}
 	c.begun[resource]++
@@ -202,7 +208,7 @@ func (c *controller) serveWatch(w http.ResponseWriter, r *http.Request, resource
 	}
 	var fed <-chan watch.Event
 	if c.feed != nil {
-		w := c.feed.Watch(r.Context(), feed.Resource(slices.Index([]string{"networkpolicies", "appliedtogroups", "addressgroups"}, resource)), feed.WatchOptions{Span: feed.SpanOf(c.node)})
+		w := c.feed.Watch(r.Context(), feed.Resource(slices.Index([]string{"networkpolicies", "appliedtogroups", "addressgroups"}, resource)), feed.WatchOptions{Span: feed.SpanOf(c.node), Marks: !c.plain && r.URL.Query().Get("allowWatchBookmarks") == "true"})
 		defer w.Stop()
 		fed = w.ResultChan()
 	}
@@ -279,6 +285,15 @@ func empty(resource string) runtime.Object {
 		return &controlplanev1beta2.AppliedToGroup{}
 	}
 	return &controlplanev1beta2.AddressGroup{}
+}
+
+// bookmarkAt is the bookmark of a Moment, or of none.
+func bookmarkAt(resource, moment string) rawEvent {
+	o := empty(resource)
+	if moment != "" {
+		o.(metav1.Object).SetAnnotations(map[string]string{controlplanev1beta2.MomentAnnotation: moment})
+	}
+	return rawEvent{kind: watch.Bookmark, object: o}
 }
 
 // objects returns those of a resource, by name.

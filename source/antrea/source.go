@@ -20,7 +20,8 @@ type Options struct {
 	// Target is that of the Ruleset; empty means the Node's, or, of a name with a
 	// slash, that of the machine with an agent.
 	Target string
-	// Patience is how long a State waits for a group that a policy names; 0 means 5 s.
+	// Patience is how long a State waits for a group that a policy names, and for changes
+	// of another watch that belong to those of one; 0 means 5 s.
 	Patience time.Duration
 	// Settle is how long it waits for an AppliedToGroup that a policy names newly, which
 	// may have no members here; 0 means 1 s.
@@ -192,8 +193,12 @@ type loop struct {
 	connections []*connection                 // that count, by resource; nil where there is none
 	since       map[convert.Awaited]time.Time // missed
 	wasLive     bool                          // a part of what is held has been replaced since the start
-	isComplete  bool                          // what is held is what was given out last
-	kept        *keeper
+	last        int                           // the part that has become live last
+	// What is held is not of one moment: how long nothing has been on its way that would make
+	// it so, and how long the watches have been of several controllers.
+	apart, mixed stopwatch
+	isComplete   bool // what is held is what was given out last
+	kept         *keeper
 }
 
 // most is how many messages are taken before what they come to is given out.
@@ -257,13 +262,11 @@ func (l *loop) take(m message) {
 		part := l.intake.parts[i]
 		wasLive := part.isLive()
 		if err := part.take(m.event, m.object); err != nil {
-			l.connections[i] = nil
-			part.lose()
-			m.of.cancel(err)
+			l.end(i, err)
 			return
 		}
 		if !wasLive && part.isLive() {
-			l.wasLive = true
+			l.wasLive, l.last = true, i
 			l.source.note(func(s *Status) { s.Watches[i].Live = true })
 			if resources[i] == "networkpolicies" {
 				l.source.reports.again()
@@ -279,6 +282,9 @@ func (l *loop) publish(now time.Time) time.Duration {
 	if !l.intake.isLive() {
 		return l.kept.publish(now)
 	}
+	if wait, ok := l.unite(now); !ok {
+		return wait
+	}
 	if wait := l.await(now); wait > 0 {
 		return wait
 	}
@@ -290,6 +296,67 @@ func (l *loop) publish(now time.Time) time.Duration {
 		l.kept.note()
 	}
 	return 0
+}
+
+// controllersPatience is how long all watches have to be of one controller, in times of
+// Options.Patience.
+const controllersPatience = 6
+
+// unite says whether what is held is of one moment, or has not been for so long that it has
+// to do, and else how long it may still take; 0 where something has to come before. While the
+// watches are of several controllers it begins those anew that are not of the one that the
+// last of them to begin has come to: they share its connection, and so come to that one.
+func (l *loop) unite(now time.Time) (wait time.Duration, ok bool) {
+	if l.intake.isOfOne() {
+		l.apart, l.mixed = stopwatch{}, stopwatch{}
+		return 0, true
+	}
+	if !l.intake.isEnded() {
+		l.apart.stop(now)
+		return 0, false
+	}
+	watch, patience := &l.apart, l.source.o.Patience
+	if odd := l.intake.odd(l.last); len(odd) > 0 {
+		watch, patience = &l.mixed, controllersPatience*patience
+		if l.mixed.run(now) < patience {
+			for _, i := range odd {
+				l.end(i, errOtherController)
+			}
+			return 0, false
+		}
+	}
+	passed := watch.run(now)
+	return max(0, patience-passed), passed >= patience
+}
+
+// stopwatch adds up the times in which it ran.
+type stopwatch struct {
+	since time.Time // zero while it stands
+	sum   time.Duration
+}
+
+// run has it run, and returns what it has come to.
+func (s *stopwatch) run(now time.Time) time.Duration {
+	if s.since.IsZero() {
+		s.since = now
+	}
+	return s.sum + now.Sub(s.since)
+}
+
+func (s *stopwatch) stop(now time.Time) {
+	s.sum, s.since = s.run(now), time.Time{}
+}
+
+var errOtherController = errors.New("the other watches are of another controller")
+
+// end ends the watch of a resource, which begins anew.
+func (l *loop) end(i int, why error) {
+	c := l.connections[i]
+	l.connections[i] = nil
+	l.intake.parts[i].lose()
+	if c != nil {
+		c.cancel(why)
+	}
 }
 
 // await returns how long to wait for the groups that are missed, and 0 when there is

@@ -62,8 +62,7 @@ func (w *watcher) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
 		began := time.Now()
-		w.once(ctx)
-		if time.Since(began) > steady {
+		if err := w.once(ctx); time.Since(began) > steady || errors.Is(err, errOtherController) {
 			failures = 0
 		}
 		failures++
@@ -79,8 +78,8 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// once runs one watch until it ends. It tells the end.
-func (w *watcher) once(ctx context.Context) {
+// once runs one watch until it ends. It tells the end, and returns why.
+func (w *watcher) once(ctx context.Context) error {
 	c := &connection{}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	defer c.cancel(nil)
@@ -89,6 +88,15 @@ func (w *watcher) once(ctx context.Context) {
 		err = cause // why we have ended it
 	}
 	w.tell(ctx, message{of: c, err: err})
+	return err
+}
+
+// failed tells the dialer that a watch by client has failed, unless we have ended it to
+// go where the others are: that is where client leads.
+func (w *watcher) failed(c *connection, client *client, err error) {
+	if !errors.Is(context.Cause(c.ctx), errOtherController) {
+		w.dial.failed(client, err)
+	}
 }
 
 func (w *watcher) follow(c *connection) error {
@@ -101,7 +109,7 @@ func (w *watcher) follow(c *connection) error {
 	defer silence.Stop()
 	body, frames, err := client.watch(c.ctx, resources[w.resource], w.node)
 	if err != nil {
-		w.dial.failed(client, err)
+		w.failed(c, client, err)
 		return err
 	}
 	defer body.Close()
@@ -121,7 +129,7 @@ func (w *watcher) follow(c *connection) error {
 			return errEnded
 		}
 		if err != nil {
-			w.dial.failed(client, err)
+			w.failed(c, client, err)
 			return err
 		}
 		object, err := f.object()

@@ -10,6 +10,7 @@ import (
 
 	"isobar.dev/api/convert"
 	"isobar.dev/policy"
+	"isobar.dev/policy/intern"
 )
 
 // The bounds of one object's Notice.
@@ -34,7 +35,7 @@ func (it *item) DeepCopyObject() runtime.Object { return it }
 
 // read converts one object of kind k. It does not panic, whatever the object does to
 // the converter; the error says that obj is no object at all.
-func (k *kind) read(obj runtime.Object, in *interner) (*item, error) {
+func (k *kind) read(obj runtime.Object, in *intern.Interner) (*item, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return nil, fmt.Errorf("read %v: %w", k, err)
@@ -49,7 +50,7 @@ func (k *kind) read(obj runtime.Object, in *interner) (*item, error) {
 }
 
 // convert sets the value and the problems.
-func (it *item) convert(k *kind, obj runtime.Object, in *interner) {
+func (it *item) convert(k *kind, obj runtime.Object, in *intern.Interner) {
 	defer func() {
 		if r := recover(); r != nil {
 			it.value = nil
@@ -66,9 +67,12 @@ func (it *item) convert(k *kind, obj runtime.Object, in *interner) {
 	switch v := it.value.(type) {
 	case *policy.Workload:
 		v.ID = it.key // one string, not two that are equal
-		in.workload(v)
+		in.Workload(v)
 	case *policy.Namespace:
-		in.namespace(v)
+		in.Namespace(v)
+	case *policy.Policy:
+		v.ID = it.key
+		in.Policy(v)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"isobar.dev/api/convert"
 	"isobar.dev/policy"
+	"isobar.dev/policy/intern"
 )
 
 // Write is one object as it would be written, whole, or its deletion.
@@ -51,7 +52,7 @@ func NewLayer(n Networks) (*Layer, error) {
 // status keeps its address and Node, if it runs, and gets the labels alone.
 func (l *Layer) Lay(s policy.Snapshot, writes []Write) (policy.Snapshot, []*Notice) {
 	e := edit{snapshot: s}
-	in := newInterner()
+	in := intern.New()
 	notices := make([]*Notice, len(writes))
 	for i, w := range writes {
 		notices[i] = l.lay(&e, w, in)
@@ -59,7 +60,7 @@ func (l *Layer) Lay(s policy.Snapshot, writes []Write) (policy.Snapshot, []*Noti
 	return e.snapshot, notices
 }
 
-func (l *Layer) lay(e *edit, w Write, in *interner) *Notice {
+func (l *Layer) lay(e *edit, w Write, in *intern.Interner) *Notice {
 	var r raw
 	if err := r.UnmarshalJSON(w.Manifest); err != nil {
 		return &Notice{Unread: true, Problems: bounded([]convert.Problem{{Message: err.Error()}})}

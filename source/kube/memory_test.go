@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"isobar.dev/policy"
+	"isobar.dev/policy/intern"
 )
 
 // podOnTheWire returns a Pod as an API server sends it: of a Deployment of ten
@@ -69,8 +70,8 @@ func podStrings(s policy.Snapshot) (total int) {
 }
 
 // fill reads n Pods into a store, as a first read does.
-func fill(t testing.TB, n int) (*store, *interner) {
-	k, st, in := kindNamed(t, "Pod"), newStore(), newInterner()
+func fill(t testing.TB, n int) (*store, *intern.Interner) {
+	k, st, in := kindNamed(t, "Pod"), newStore(), intern.New()
 	items := make([]*item, n)
 	for i := range items {
 		it, err := k.read(decodePod(t, podOnTheWire(t, i)), in)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"isobar.dev/policy"
+	"isobar.dev/policy/intern"
 )
 
 // Options configure a Source. The zero value is ready to use.
@@ -44,7 +45,7 @@ func (n Networks) place(w *policy.Workload) *policy.Workload {
 type Source struct {
 	options Options
 	store   *store
-	intern  *interner
+	intern  *intern.Interner
 	readers []*reader
 
 	mu       sync.Mutex // guards status, and closing synced
@@ -57,8 +58,7 @@ type Source struct {
 type KindStatus struct {
 	Kind     string // such as Pod
 	Resource schema.GroupVersionResource
-	// Missing: the API server does not know the kind. When it knew it before,
-	// the last known objects stay.
+	// Missing: the API server has no definition of the kind, and so no objects.
 	Missing bool
 	// Synced: all objects were read at least once.
 	Synced bool
@@ -75,7 +75,7 @@ func New(config *rest.Config, o Options) (*Source, error) {
 	if o.PageSize == 0 {
 		o.PageSize = 500
 	}
-	s := &Source{options: o, store: newStore(), intern: newInterner(), synced: make(chan struct{})}
+	s := &Source{options: o, store: newStore(), intern: intern.New(), synced: make(chan struct{})}
 	all := kinds(o.Networks)
 	scheme, err := newScheme(all)
 	if err != nil {

@@ -39,6 +39,8 @@ type Notice struct {
 type table interface {
 	has(s *policy.Snapshot, key string) bool
 	put(s *policy.Snapshot, key string, value any) (changed bool)
+	// putAll puts items, of which some have no value, for less than to put each.
+	putAll(s *policy.Snapshot, items []*item) (changed bool)
 	delete(s *policy.Snapshot, key string) (changed bool)
 	keys(s *policy.Snapshot, yield func(key string) bool)
 }
@@ -59,6 +61,26 @@ func (t of[V]) put(s *policy.Snapshot, key string, value any) bool {
 	}
 	*tbl = tbl.Put(key, now)
 	return true
+}
+
+func (t of[V]) putAll(s *policy.Snapshot, items []*item) bool {
+	tbl := t(s)
+	now := policy.TableOf(func(yield func(string, *V) bool) {
+		for _, it := range items {
+			value, ok := it.value.(*V)
+			if !ok {
+				continue
+			}
+			if old, ok := tbl.Get(it.key); ok && reflect.DeepEqual(old, value) {
+				continue
+			}
+			if !yield(it.key, value) {
+				return
+			}
+		}
+	})
+	*tbl = tbl.Merge(now)
+	return now.Len() > 0
 }
 
 func (t of[V]) delete(s *policy.Snapshot, key string) bool {
@@ -138,6 +160,11 @@ func (e *edit) put(k *kind, it *item) {
 	if value != nil && k.table.put(&e.snapshot, it.key, value) {
 		e.changed = true
 	}
+	e.notice(k, it)
+}
+
+// notice notes the problems of it, or that it has none.
+func (e *edit) notice(k *kind, it *item) {
 	key := noticeKey(k, it.key)
 	old, had := e.notices.Get(key)
 	if len(it.problems) == 0 {
@@ -165,9 +192,16 @@ func (e *edit) delete(k *kind, key string) {
 // replace makes items the only objects of kind k.
 func (e *edit) replace(k *kind, items []*item) {
 	keep := make(map[string]bool, len(items))
+	if k.table.putAll(&e.snapshot, items) {
+		e.changed = true
+	}
 	for _, it := range items {
 		keep[it.key] = true
-		e.put(k, it)
+		if it.value == nil {
+			e.put(k, it)
+		} else {
+			e.notice(k, it)
+		}
 	}
 	for _, key := range e.keys(k) {
 		if !keep[key] {

@@ -11,6 +11,7 @@ import (
 
 	"isobar.dev/api/convert"
 	"isobar.dev/policy"
+	"isobar.dev/policy/intern"
 )
 
 func pod(name, label string) *corev1.Pod {
@@ -22,7 +23,7 @@ func pod(name, label string) *corev1.Pod {
 
 // stored is a store with a reader of one kind.
 func stored(t *testing.T, kindName string) (*Source, *reader) {
-	s := &Source{store: newStore(), intern: newInterner(), synced: make(chan struct{}), status: make([]KindStatus, 1)}
+	s := &Source{store: newStore(), intern: intern.New(), synced: make(chan struct{}), status: make([]KindStatus, 1)}
 	return s, &reader{source: s, kind: kindNamed(t, kindName)}
 }
 
@@ -142,27 +143,12 @@ func TestConverterAtFault(t *testing.T) {
 	}
 }
 
-func TestInternerForgets(t *testing.T) {
-	in := newInterner()
-	for i := range 5 * generation {
-		in.shared(fmt.Sprint(i))
-	}
-	if n := len(in.strings.now) + len(in.strings.old); n > 2*generation {
-		t.Errorf("%d strings are kept, want at most %d", n, 2*generation)
-	}
-	a := policy.Workload{ID: "pod/ns/name", Name: "name", Namespace: "ns"}
-	in.workload(&a)
-	if a.Name != "name" || a.Namespace != "ns" {
-		t.Errorf("got %q in %q", a.Name, a.Namespace)
-	}
-}
-
 // FuzzRaw reads what an API server could send as a custom object.
 func FuzzRaw(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"crd.antrea.io/v1beta1","kind":"ClusterNetworkPolicy","metadata":{"name":"p"},"spec":{"priority":1,"ingress":[{"from":[{}]}]}}`))
 	f.Add([]byte(`{"metadata":{"name":1}}`))
 	f.Add([]byte(`[]`))
-	in := newInterner()
+	in := intern.New()
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var r raw
 		if err := r.UnmarshalJSON(text); err != nil {

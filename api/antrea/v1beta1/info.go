@@ -16,6 +16,9 @@ import (
 // +kubebuilder:printcolumn:name="Healthy",type=string,JSONPath=`.controllerConditions[?(@.type=='ControllerHealthy')].status`,description="Whether the controller is well."
 // +kubebuilder:printcolumn:name="Last Heartbeat",type=date,JSONPath=`.controllerConditions[?(@.type=='ControllerHealthy')].lastHeartbeatTime`,description="When it said so."
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.version`,description="The controller's version."
+// +kubebuilder:printcolumn:name="Connected Agents",type=integer,priority=1,JSONPath=`.connectedAgentNum`,description="Number of agents that watch."
+// +kubebuilder:printcolumn:name="Node",type=string,priority=1,JSONPath=`.nodeRef.name`,description="Node that the controller runs on."
+// +kubebuilder:printcolumn:name="Pod",type=string,priority=1,JSONPath=`.podRef.name`,description="The controller's Pod."
 type AntreaControllerInfo struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -1,6 +1,8 @@
 package v1beta2
 
 import (
+	"math"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	types "k8s.io/apimachinery/pkg/types"
 
@@ -63,8 +65,8 @@ type EvaluationFlow struct {
 // empty.
 type NetworkPolicyEvaluationResponse struct {
 	NetworkPolicy NetworkPolicyReference `json:"networkPolicy,omitempty" protobuf:"bytes,1,opt,name=networkPolicy"`
-	// RuleIndex is the rule's place among those of its direction; 2147483647 where a
-	// Kubernetes NetworkPolicy isolates.
+	// RuleIndex is the rule's place among those of its direction; 2147483647, and no action, where
+	// a Kubernetes NetworkPolicy isolates.
 	RuleIndex int32   `json:"ruleIndex,omitempty" protobuf:"varint,2,opt,name=ruleIndex"`
 	Rule      RuleRef `json:"rule,omitempty" protobuf:"bytes,3,opt,name=rule"`
 	// Answer is what happens to the request's flow; nil when it has none.
@@ -97,9 +99,9 @@ type EvaluationDecision struct {
 	Ties []NetworkPolicyReference `json:"ties,omitempty" protobuf:"bytes,6,rep,name=ties"`
 }
 
-// RuleActionIsolate is the action of a RuleRef where a Kubernetes NetworkPolicy
-// isolates and none allows.
-const RuleActionIsolate antreav1beta1.RuleAction = "Isolate"
+// IsolationIndex is the RuleIndex where a Kubernetes NetworkPolicy isolates and none allows: no
+// rule of it decides, and the RuleRef has no action. antctl calls that Isolate.
+const IsolationIndex = math.MaxInt32
 
 // RuleRef tells of a rule.
 type RuleRef struct {

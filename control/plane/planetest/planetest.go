@@ -147,6 +147,9 @@ func (e *Env) Config() *rest.Config { return rest.CopyConfig(e.config) }
 // Kubeconfig is the path of an administrator's kubeconfig.
 func (e *Env) Kubeconfig() string { return e.plane.Kubeconfig() }
 
+// PID is the process of the API server, and of etcd.
+func (e *Env) PID() int { return e.plane.PID() }
+
 // ApplyCRDs applies the CRDs in the files of dir and waits until they are served.
 // It does so once for each directory; tests may all call it.
 func (e *Env) ApplyCRDs(t testing.TB, dir string) {

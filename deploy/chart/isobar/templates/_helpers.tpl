@@ -16,6 +16,11 @@ cloudSyncInterval: {{ .Values.cloudSyncInterval }}
 cloudSecurityGroupVisibility: {{ .Values.cloudSecurityGroupVisibility }}
 leavePolicyStatus: {{ .Values.leavePolicyStatus }}
 controlPlane: {{ .Values.controlPlane.enabled }}
+{{- if and (not .Values.controlPlane.enabled) (or .Values.controlPlane.agentNamespace .Values.controlPlane.takeOver) }}
+{{- fail "controlPlane.agentNamespace, controlPlane.takeOver: there is nothing to tell agents of without controlPlane.enabled" }}
+{{- end }}
+agentNamespace: {{ .Values.controlPlane.agentNamespace | quote }}
+takeOver: {{ .Values.controlPlane.takeOver }}
 podNetwork: {{ .Values.podNetwork | quote }}
 nodeNetwork: {{ .Values.nodeNetwork | quote }}
 namespaces: {{ toJson .Values.namespaces }}

@@ -1,7 +1,9 @@
-package feed
+// Package feedtest makes the worlds in which serving agents is measured: those of upstream's own measurements.
+package feedtest
 
 import (
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -13,56 +15,71 @@ import (
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	"isobar.dev/api/convert"
 	"isobar.dev/policy"
+	"isobar.dev/policy/intern"
 )
 
-// objects are a cluster as its API server has it, in memory.
-type objects struct {
+// Objects are a cluster as its API server has it, in memory.
+type Objects struct {
 	namespaces []*corev1.Namespace
 	pods       []*corev1.Pod
 	entities   []*antreav1alpha2.ExternalEntity
 	policies   []*networkingv1.NetworkPolicy
 	antrea     []*antreav1beta1.NetworkPolicy
+	interner   *intern.Interner // of the last Snapshot, as a Source keeps it
 }
 
-// snapshot is what a Source makes of them.
-func (o *objects) snapshot() policy.Snapshot {
+// Snapshot is what a Source makes of them, each kind beside the others.
+func (o *Objects) Snapshot() policy.Snapshot {
 	var s policy.Snapshot
-	for _, x := range o.namespaces {
-		s.Namespaces = s.Namespaces.Put(x.Name, convert.Namespace(x))
-	}
-	for _, x := range o.pods {
-		w, _ := convert.Pod(x)
-		s.Workloads = s.Workloads.Put(w.ID, w)
-	}
-	for _, x := range o.entities {
-		w, _ := convert.ExternalEntity(x)
-		s.Workloads = s.Workloads.Put(w.ID, w)
-	}
-	for _, x := range o.policies {
-		p, _ := convert.NetworkPolicy(x)
-		s.Policies = s.Policies.Put(p.ID, p)
-	}
-	for _, x := range o.antrea {
-		p, _ := convert.AntreaNetworkPolicy(x)
-		s.Policies = s.Policies.Put(p.ID, p)
-	}
+	in := intern.New()
+	o.interner = in
+	var pods, entities policy.Table[*policy.Workload]
+	var policies, antrea policy.Table[*policy.Policy]
+	id := func(w *policy.Workload) string { in.Workload(w); return w.ID }
+	idOf := func(p *policy.Policy) string { in.Policy(p); return p.ID }
+	var all sync.WaitGroup
+	all.Go(func() {
+		s.Namespaces = tableOf(o.namespaces, func(x *corev1.Namespace) (*policy.Namespace, []convert.Problem) { return convert.Namespace(x), nil },
+			func(n *policy.Namespace) string { in.Namespace(n); return n.Name })
+		pods = tableOf(o.pods, convert.Pod, id)
+	})
+	all.Go(func() {
+		entities = tableOf(o.entities, convert.ExternalEntity, id)
+		policies = tableOf(o.policies, convert.NetworkPolicy, idOf)
+		antrea = tableOf(o.antrea, convert.AntreaNetworkPolicy, idOf)
+	})
+	all.Wait()
+	s.Workloads, s.Policies = pods.Merge(entities), policies.Merge(antrea)
 	return s
 }
 
-// shapes are the worlds of upstream's own measurements, of a size in parts of theirs: Pods are spread over
+// Drop forgets the objects, and keeps what a Source keeps of them beside a Snapshot.
+func (o *Objects) Drop() { *o = Objects{interner: o.interner} }
+
+func tableOf[In, V any](in []In, convert func(In) (*V, []convert.Problem), key func(*V) string) policy.Table[*V] {
+	return policy.TableOf(func(yield func(string, *V) bool) {
+		for _, x := range in {
+			if v, _ := convert(x); !yield(key(v), v) {
+				return
+			}
+		}
+	})
+}
+
+// Shapes are the worlds of upstream's own measurements, of a size in parts of theirs: Pods are spread over
 // 1,000 Nodes.
-var shapes = []struct {
-	name string
-	make func(size float64) *objects
+var Shapes = []struct {
+	Name string
+	Make func(size float64) *Objects
 }{
-	{"SmallNamespaces", func(size float64) *objects { return cluster(scaled(25_000, size), 4, 3, 4) }},
-	{"LargeNamespaces", func(size float64) *objects { return cluster(scaled(100, size), 1_000, 101, 10) }},
-	{"OneNamespace", func(size float64) *objects {
-		return cluster(1, scaled(10_000, size), scaled(10_000, size), scaled(10_000, size))
+	{"SmallNamespaces", func(size float64) *Objects { return Cluster(scaled(25_000, size), 4, 3, 4) }},
+	{"LargeNamespaces", func(size float64) *Objects { return Cluster(scaled(100, size), 1_000, 101, 10) }},
+	{"OneNamespace", func(size float64) *Objects {
+		return Cluster(1, scaled(10_000, size), scaled(10_000, size), scaled(10_000, size))
 	}},
-	{"NetpolPerPod", func(size float64) *objects { return cluster(1, scaled(10_000, size), scaled(10_000, size), 1) }},
-	{"ANNPPerExternalEntity", func(size float64) *objects { return machines(scaled(10_000, size)) }},
-	{"ClusterScoped", func(size float64) *objects { return clusterScoped(scaled(1_000, size)) }},
+	{"NetpolPerPod", func(size float64) *Objects { return Cluster(1, scaled(10_000, size), scaled(10_000, size), 1) }},
+	{"ANNPPerExternalEntity", func(size float64) *Objects { return machines(scaled(10_000, size)) }},
+	{"ClusterScoped", func(size float64) *Objects { return clusterScoped(scaled(1_000, size)) }},
 }
 
 func scaled(n int, size float64) int { return max(1, int(float64(n)*size)) }
@@ -71,10 +88,10 @@ func metaOf(ns, name string, labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(ns + "/" + name), Labels: labels, Generation: 1}
 }
 
-// cluster has namespaces of so many Pods, so many of them alike, and policies, each of which lets
+// Cluster has namespaces of so many Pods, so many of them alike, and policies, each of which lets
 // the Pods of one label reach each other.
-func cluster(namespaces, pods, policies, alike int) *objects {
-	o := &objects{}
+func Cluster(namespaces, pods, policies, alike int) *Objects {
+	o := &Objects{}
 	for n := range namespaces {
 		ns := fmt.Sprint("ns-", n)
 		o.namespaces = append(o.namespaces, &corev1.Namespace{ObjectMeta: metaOf("", ns, map[string]string{"kubernetes.io/metadata.name": ns})})
@@ -89,7 +106,7 @@ func cluster(namespaces, pods, policies, alike int) *objects {
 	return o
 }
 
-func (o *objects) addPod(ns string, i int, labels map[string]string) {
+func (o *Objects) addPod(ns string, i int, labels map[string]string) {
 	n := len(o.pods)
 	ip := fmt.Sprintf("10.%d.%d.%d", n>>16, n>>8&255, n&255)
 	o.pods = append(o.pods, &corev1.Pod{
@@ -99,7 +116,7 @@ func (o *objects) addPod(ns string, i int, labels map[string]string) {
 	})
 }
 
-func (o *objects) addPolicy(ns string, i int, to map[string]string, peer networkingv1.NetworkPolicyPeer) {
+func (o *Objects) addPolicy(ns string, i int, to map[string]string, peer networkingv1.NetworkPolicyPeer) {
 	port := intstr.FromInt32(80)
 	ports := []networkingv1.NetworkPolicyPort{{Port: &port}}
 	o.policies = append(o.policies, &networkingv1.NetworkPolicy{
@@ -114,8 +131,8 @@ func (o *objects) addPolicy(ns string, i int, to map[string]string, peer network
 }
 
 // machines has VMs with agents, each with a label and a policy of its own.
-func machines(n int) *objects {
-	o := &objects{namespaces: []*corev1.Namespace{{ObjectMeta: metaOf("", "vms", nil)}}}
+func machines(n int) *Objects {
+	o := &Objects{namespaces: []*corev1.Namespace{{ObjectMeta: metaOf("", "vms", nil)}}}
 	allow := antreav1beta1.RuleActionAllow
 	for i := range n {
 		name := fmt.Sprint("vm-", i)
@@ -140,8 +157,8 @@ func machines(n int) *objects {
 
 // clusterScoped has namespaces of 100 Pods and 10 policies, whose peers are 100 Pods of one label in the ten
 // namespaces of a team.
-func clusterScoped(namespaces int) *objects {
-	o := &objects{}
+func clusterScoped(namespaces int) *Objects {
+	o := &Objects{}
 	for n := range namespaces {
 		ns := fmt.Sprint("ns-", n)
 		o.namespaces = append(o.namespaces, &corev1.Namespace{ObjectMeta: metaOf("", ns, map[string]string{"team": fmt.Sprint("team-", n/10)})})
