@@ -27,6 +27,7 @@ var vias = map[string]func(policy.Snapshot) answerer{
 	"agents": viaAgents,
 	"aws":    viaAWS,
 	"azure":  viaAzure,
+	"nft":    viaNft,
 }
 
 // answerer answers flows of one world.

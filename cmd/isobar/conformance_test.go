@@ -94,7 +94,7 @@ func TestConformance(t *testing.T) {
 	for _, name := range []string{
 		"networkpolicy-v4", "networkpolicy-v6", "clusternetworkpolicy-v4", "clusternetworkpolicy-v6", "antrea-v4", "antrea-v6",
 	} {
-		for _, via := range []string{"meaning", "compiled", "agents"} {
+		for _, via := range []string{"meaning", "compiled", "agents", "nft"} {
 			t.Run(name+"/"+via, func(t *testing.T) {
 				t.Parallel()
 				if vias[via] == nil {

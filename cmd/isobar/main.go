@@ -8,12 +8,19 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"isobar.dev/cmd/isobar-cni/plugin"
 )
 
 func main() {
+	if filepath.Base(os.Args[0]) == plugin.Name { // as isobar lab has it
+		plugin.Main()
+		return
+	}
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
@@ -54,6 +61,6 @@ API server of a kubeconfig.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(evaluateCommand(), planCommand(), statusCommand(), upCommand(), controllerCommand(), simCommand())
+	cmd.AddCommand(evaluateCommand(), planCommand(), statusCommand(), upCommand(), labCommand(), agentCommand(), controllerCommand(), simCommand())
 	return cmd
 }

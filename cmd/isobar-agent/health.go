@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"isobar.dev/control/agent"
+)
+
+// statusReply is what /status tells. `isobar agent status` reads it.
+type statusReply struct {
+	Node string `json:"node"`
+	// Started: Pods can be attached as soon as it is known which policies there are.
+	Started  bool      `json:"started"`
+	Known    bool      `json:"known"`
+	Kept     bool      `json:"kept"`
+	Policies int       `json:"policies"`
+	Realized int       `json:"realized"`
+	Pods     int       `json:"pods"`
+	LastGood time.Time `json:"lastGood,omitzero"`
+	Error    string    `json:"error,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	// Refusals are what the kernel does not enforce exactly.
+	Refusals []string `json:"refusals,omitempty"`
+}
+
+// health answers probes, and people on the Node.
+type health struct {
+	node  string
+	agent atomic.Pointer[agent.Agent]
+}
+
+func (h *health) status() statusReply {
+	out := statusReply{Node: h.node}
+	a := h.agent.Load()
+	if a == nil {
+		return out
+	}
+	s := a.Status()
+	out.Started, out.Known, out.Kept, out.Policies, out.Realized, out.Pods, out.LastGood, out.Since = true, s.Known, s.Kept, s.Policies, s.Realized, s.Pods, s.LastGood, s.Since
+	if s.Err != nil {
+		out.Error = s.Err.Error()
+	}
+	for _, r := range s.Report.Refusals {
+		out.Refusals = append(out.Refusals, fmt.Sprintf("%s: %s", r.Policy, r.Message))
+	}
+	return out
+}
+
+func (h *health) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		switch s := h.status(); {
+		case !s.Started:
+			http.Error(w, "Pods cannot be attached yet", http.StatusServiceUnavailable)
+		case !s.Known:
+			http.Error(w, agent.ErrUnknown.Error(), http.StatusServiceUnavailable)
+		case s.Error != "":
+			http.Error(w, s.Error, http.StatusServiceUnavailable)
+		default:
+			fmt.Fprintln(w, "ok")
+		}
+	})
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(h.status())
+	})
+	return mux
+}
+
+// serve answers until ctx ends.
+func (h *health) serve(ctx context.Context, l net.Listener) error {
+	s := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 14}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

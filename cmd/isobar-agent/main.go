@@ -1,0 +1,137 @@
+// Command isobar-agent is the agent of a Node.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"isobar.dev/cmd/isobar-agent/node"
+	"isobar.dev/dataplane/cni"
+	"isobar.dev/dataplane/route"
+	"isobar.dev/source/antrea"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "isobar-agent:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+type flags struct {
+	name, kubeconfig, antrea, namespace string
+	state, socket, mode, level, health  string
+	mtu                                 int
+}
+
+func command() *cobra.Command {
+	var f flags
+	modes := strings.Join([]string{string(route.Encap), string(route.Hybrid), string(route.NoEncap), networkPolicyOnly}, ", ")
+	cmd := &cobra.Command{
+		Use:   "isobar-agent",
+		Short: "The agent of a Node: plugs Pods in, leads their packets, and enforces policies in the kernel",
+		Long: `Runs the agent of a Node until it is told to end. Pods keep their network and their policies then.
+
+A Node gets Pods when it has spec.podCIDRs, and when it is known which policies there are: from the controller,
+or from what was kept before a restart.`,
+		Example: `  # In the cluster, as a DaemonSet does
+  isobar-agent --node-name "$NODE_NAME"
+
+  # By kubeconfig files, after another CNI plugin
+  isobar-agent --node-name node-1 --kubeconfig kube.conf --antrea-kubeconfig controller.conf --traffic-mode networkPolicyOnly`,
+		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.name, "node-name", os.Getenv("NODE_NAME"), "name of the Node (default: $NODE_NAME)")
+	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the API server (default: $KUBECONFIG, else the service account)")
+	fl.StringVar(&f.antrea, "antrea-kubeconfig", "", "kubeconfig file of the controller (default: found by the ConfigMap antrea-ca and the Service antrea)")
+	fl.StringVar(&f.namespace, "controller-namespace", "kube-system", "namespace of the ConfigMap antrea-ca and the Service antrea")
+	fl.StringVar(&f.state, "state-dir", "/var/lib/isobar", "folder that survives restarts")
+	fl.StringVar(&f.socket, "cni-socket", cni.DefaultSocket, "unix socket of the CNI plugin")
+	fl.StringVar(&f.mode, "traffic-mode", string(route.Encap), "how Pods of other Nodes are reached: "+modes)
+	fl.IntVar(&f.mtu, "mtu", 0, "MTU of Pods, in bytes (default: what the Node's uplink can carry)")
+	fl.StringVar(&f.health, "health-addr", "127.0.0.1:10351", "address of /healthz, /readyz and /status; 0 for none")
+	fl.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
+	return cmd
+}
+
+// networkPolicyOnly is the mode in which another CNI plugin does all but policies.
+const networkPolicyOnly = "networkPolicyOnly"
+
+func run(ctx context.Context, f flags) (err error) {
+	if f.name == "" {
+		return errors.New("--node-name is missing, and NODE_NAME is not set")
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.level)); err != nil {
+		return fmt.Errorf("--log-level %q: want debug, info, warn or error", f.level)
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	config.UserAgent = "isobar-agent"
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	controller, err := endpoint(f, config)
+	if err != nil {
+		return err
+	}
+	o := node.Options{
+		Name: f.name, Kube: kube, Controller: controller, StateDir: f.state, Socket: f.socket, Mode: route.Mode(f.mode), MTU: f.mtu,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+	}
+	if f.mode == networkPolicyOnly {
+		o.Mode, o.OnlyChained = "", true
+	}
+	h := &health{node: f.name}
+	o.Started = h.agent.Store
+	if f.health != "0" {
+		l, err := net.Listen("tcp", f.health)
+		if err != nil {
+			return fmt.Errorf("--health-addr: %w", err)
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		served := make(chan error, 1)
+		go func() {
+			defer cancel()
+			served <- h.serve(ctx, l)
+		}()
+		defer func() { err = errors.Join(err, <-served) }()
+		defer cancel()
+	}
+	return node.Run(ctx, o)
+}
+
+func endpoint(f flags, kube *rest.Config) (antrea.Endpoint, error) {
+	if f.antrea == "" {
+		return antrea.InCluster(kube, f.namespace), nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", f.antrea)
+	if err != nil {
+		return nil, fmt.Errorf("--antrea-kubeconfig: %w", err)
+	}
+	config.UserAgent = "isobar-agent"
+	return antrea.Fixed(config), nil
+}

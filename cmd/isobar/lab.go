@@ -1,0 +1,465 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"isobar.dev/cmd/isobar-agent/node"
+	"isobar.dev/cmd/isobar-cni/plugin"
+	"isobar.dev/control/agent"
+	"isobar.dev/control/apiserver"
+	"isobar.dev/control/controller"
+	"isobar.dev/control/plane"
+	"isobar.dev/control/replica"
+	"isobar.dev/control/webhook"
+	"isobar.dev/dataplane/route"
+	"isobar.dev/deploy/crd"
+	"isobar.dev/sim/kubelet"
+	simlab "isobar.dev/sim/lab"
+	"isobar.dev/source/antrea"
+)
+
+type labFlags struct {
+	nodes    int
+	ipv6     bool
+	once     bool
+	mode     string
+	files    []string
+	ports    []string
+	patience time.Duration
+}
+
+func labCommand() *cobra.Command {
+	var f labFlags
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Run a cluster of network namespaces on this machine, and see by packets who reaches whom",
+		Long: `Runs a real Kubernetes API server, Isobar's controller, and on each Node Isobar's agent, its CNI plugin and
+nftables. Nodes and Pods are network namespaces of this machine, so it must be run as root. It plugs in the Pods of
+a sample, or of the manifests given, enforces their policies, sends packets from each Pod to each other, prints
+what came of them, and goes on until interrupted. Nothing of it is left behind then; when it is killed, a folder
+of temporary files is.`,
+		Example: `  sudo isobar lab
+  sudo isobar lab --nodes 3 --ipv6 --port TCP/80,UDP/53
+  sudo isobar lab --once -f ./world -f policies.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			l := labRun{flags: f, out: cmd.OutOrStdout(), progress: cmd.ErrOrStderr()}
+			return l.run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.nodes, "nodes", 2, "how many Nodes")
+	flags.BoolVar(&f.ipv6, "ipv6", false, "give Pods addresses of both families, and ask by both")
+	flags.BoolVar(&f.once, "once", false, "end after the table")
+	flags.StringVar(&f.mode, "traffic-mode", string(route.Encap), "how Pods of other Nodes are reached: encap, hybrid")
+	flags.StringArrayVarP(&f.files, "filename", "f", nil, "manifests, files or folders, instead of the sample")
+	flags.StringSliceVar(&f.ports, "port", []string{"TCP/5432", "TCP/80"}, "protocols and ports to ask on")
+	flags.DurationVar(&f.patience, "timeout", 2*time.Minute, "how long Pods may take to run")
+	return cmd
+}
+
+// labRun is one run of `isobar lab`.
+type labRun struct {
+	flags    labFlags
+	out      io.Writer
+	progress io.Writer
+
+	dir     string
+	log     *slog.Logger
+	started time.Time
+	plane   *plane.Plane
+	config  *rest.Config
+	kube    kubernetes.Interface
+	lab     *simlab.Lab
+
+	mu     sync.Mutex
+	agents map[string]*agent.Agent // by Node
+
+	background
+}
+
+func (l *labRun) say(format string, args ...any) {
+	fmt.Fprintf(l.progress, "[%5.1fs] %s\n", time.Since(l.started).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (l *labRun) run(parent context.Context) (err error) {
+	l.started = time.Now()
+	if err := simlab.Missing(); err != nil {
+		return err
+	}
+	if _, err := portsOf(l.flags.ports); err != nil {
+		return err
+	}
+	if l.dir, err = os.MkdirTemp("", "isobar-lab-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(l.dir)) }()
+	l.log = slog.New(slog.NewTextHandler(l.progress, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
+	log.SetOutput(io.Discard) // what serves HTTP tells of every connection that was only tried
+	defer log.SetOutput(os.Stderr)
+
+	ctx, cancel := context.WithCancel(parent)
+	l.failed = make(chan error, 1)
+	if err = l.start(ctx); err == nil && !l.flags.once {
+		fmt.Fprintf(l.out, "\nThe API server is at %s, with the kubeconfig %s.\nInterrupt (Ctrl-C) to end.\n", l.plane.URL(), l.plane.Kubeconfig())
+		select {
+		case <-ctx.Done():
+		case err = <-l.failed:
+		case <-l.plane.Done():
+			err = errors.New("the control plane ended")
+		}
+	}
+	if parent.Err() != nil {
+		err = nil // interrupted, as asked
+	}
+	cancel()
+	l.parts.Wait()
+	if l.lab != nil {
+		err = errors.Join(err, l.lab.Close())
+	}
+	if l.plane != nil {
+		grace, done := context.WithTimeout(context.Background(), 20*time.Second)
+		defer done()
+		err = errors.Join(err, l.plane.Stop(grace))
+	}
+	return err
+}
+
+// start brings everything up and prints what packets say.
+func (l *labRun) start(ctx context.Context) error {
+	objects, err := l.objects()
+	if err != nil {
+		return err
+	}
+	if err := l.startPlane(ctx); err != nil {
+		return err
+	}
+	if err := l.startNodes(ctx); err != nil {
+		return err
+	}
+	l.say("%d Nodes run", len(l.lab.Nodes))
+	a, err := newApplier(l.config)
+	if err != nil {
+		return err
+	}
+	if err := a.apply(ctx, objects); err != nil {
+		return err
+	}
+	pods, err := l.awaitPods(ctx)
+	if err != nil {
+		return err
+	}
+	l.say("%d Pods run", len(pods))
+	if err := l.awaitPolicies(ctx); err != nil {
+		return err
+	}
+	return l.printReach(ctx, pods)
+}
+
+func (l *labRun) objects() ([]*unstructured.Unstructured, error) {
+	if len(l.flags.files) == 0 {
+		return readSample("sample/lab.yaml")
+	}
+	var out []*unstructured.Unstructured
+	for _, root := range l.flags.files {
+		err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+			if err != nil || d.IsDir() || path != root && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			list, err := decodeObjects(path, text)
+			out = append(out, list...)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func decodeObjects(file string, text []byte) ([]*unstructured.Unstructured, error) {
+	d := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	var out []*unstructured.Unstructured
+	for {
+		var o unstructured.Unstructured
+		err := d.Decode(&o.Object)
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if len(o.Object) > 0 {
+			out = append(out, &o)
+		}
+	}
+}
+
+func (l *labRun) startPlane(ctx context.Context) error {
+	var err error
+	l.plane, err = plane.Start(ctx, plane.Options{DataDir: filepath.Join(l.dir, "control-plane"), Search: plane.Search{Progress: func(line string) { l.say("%s", line) }}})
+	if err != nil {
+		return err
+	}
+	if l.config, err = l.plane.Config(); err != nil {
+		return err
+	}
+	l.config.QPS = -1 // the server is ours, on this machine, and has its own fairness
+	if l.kube, err = kubernetes.NewForConfig(l.config); err != nil {
+		return err
+	}
+	l.say("API server ready at %s", l.plane.URL())
+	if err := plane.ApplyCRDs(ctx, l.config, crd.FS); err != nil {
+		return err
+	}
+	tiers := rest.CopyConfig(l.config)
+	tiers.Impersonate = rest.ImpersonationConfig{UserName: controllerUser, Groups: []string{"system:masters"}}
+	r, err := replica.New(ctx, l.config, replica.Options{
+		Clouds:     func(string) map[string]controller.Factory { return nil },
+		Controller: controller.Options{Log: l.log},
+		Webhook:    webhook.Options{Dir: filepath.Join(l.dir, "webhook"), Controller: controllerUser, Log: l.log},
+		API:        apiserver.Options{Dir: filepath.Join(l.dir, "runtime-api")},
+		APITarget:  apiserver.DefaultTarget, ControlPlane: true,
+		Tiers: tiers,
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.Start(ctx, func(name string, part func(context.Context) error) { l.spawn(ctx, name, part) }); err != nil {
+		return err
+	}
+	l.say("controller running")
+	return nil
+}
+
+// startNodes makes the machines and runs their kubelets and agents.
+func (l *labRun) startNodes(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	plugins := filepath.Join(l.dir, "plugins")
+	if err := errors.Join(os.Mkdir(plugins, 0o700), os.Symlink(self, filepath.Join(plugins, plugin.Name))); err != nil {
+		return err
+	}
+	socket := func(name string) string { return filepath.Join(l.dir, name, "cni.sock") }
+	l.lab, err = simlab.New(simlab.Options{
+		Nodes: l.flags.nodes, IPv6: l.flags.ipv6, Dir: filepath.Join(l.dir, "runtimes"), Plugins: plugins, Plugin: plugin.Name,
+		Config: func(name string) map[string]any { return map[string]any{"socket": socket(name)} },
+	})
+	if err != nil {
+		return err
+	}
+	l.agents = map[string]*agent.Agent{}
+	for _, n := range l.lab.Nodes {
+		l.spawn(ctx, "kubelet of "+n.Name, func(ctx context.Context) error {
+			return kubelet.Run(ctx, l.kube, kubelet.Options{
+				Node: n.Name, NodeAddr: n.Addrs[0], NodeAddrs: n.Addrs[1:], Ranges: n.Ranges, Runtime: n, Takes: n.Takes,
+				Failed: func(err error) { l.log.Info("pod not started", slog.Any("error", err)) },
+			})
+		})
+		dir := filepath.Join(l.dir, n.Name)
+		l.spawn(ctx, "agent of "+n.Name, func(ctx context.Context) error {
+			return node.Run(ctx, node.Options{
+				Name: n.Name, Kube: l.kube, Controller: antrea.Fixed(l.config), StateDir: dir, AddressDir: filepath.Join(dir, "networks"), Socket: socket(n.Name),
+				Mode: route.Mode(l.flags.mode), Space: n.Space, Log: l.log.With("node", n.Name),
+				Started: func(a *agent.Agent) {
+					l.mu.Lock()
+					defer l.mu.Unlock()
+					l.agents[n.Name] = a
+				},
+			})
+		})
+	}
+	return l.await(ctx, "the agents", func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, n := range l.lab.Nodes {
+			if l.agents[n.Name] == nil {
+				return fmt.Errorf("%s: the agent is not ready", n.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// await asks until check gives no error.
+func (l *labRun) await(ctx context.Context, what string, check func() error) error {
+	end := time.Now().Add(l.flags.patience)
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case err := <-l.failed:
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// awaitPods returns the Pods when all run.
+func (l *labRun) awaitPods(ctx context.Context) ([]corev1.Pod, error) {
+	var pods []corev1.Pod
+	err := l.await(ctx, "Pods", func() error {
+		list, err := l.kube.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, p := range list.Items {
+			if p.Status.PodIP == "" {
+				return fmt.Errorf("%s/%s has no address yet", p.Namespace, p.Name)
+			}
+		}
+		pods = list.Items
+		return nil
+	})
+	return pods, err
+}
+
+// settled is how long agents must have had nothing to do until what they enforce is taken
+// for what there is to enforce.
+const settled = time.Second
+
+func (l *labRun) awaitPolicies(ctx context.Context) error {
+	var since time.Time
+	last := ""
+	return l.await(ctx, "policies", func() error {
+		now := ""
+		for _, n := range l.lab.Nodes {
+			l.mu.Lock()
+			s := l.agents[n.Name].Status()
+			l.mu.Unlock()
+			if !s.Known || s.Err != nil || s.Realized < s.Policies {
+				return fmt.Errorf("%s: %s", n.Name, s)
+			}
+			now += fmt.Sprint(s, s.LastGood)
+		}
+		if now != last {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) < settled {
+			return errors.New("they change")
+		}
+		return nil
+	})
+}
+
+// labPort is what is asked on.
+type labPort struct {
+	protocol string
+	port     uint16
+}
+
+func portsOf(texts []string) ([]labPort, error) {
+	var out []labPort
+	for _, text := range texts {
+		protocol, number, _ := strings.Cut(text, "/")
+		n, err := strconv.ParseUint(number, 10, 16)
+		if err != nil || n == 0 || protocol != "TCP" && protocol != "UDP" {
+			return nil, fmt.Errorf("--port %q: want TCP or UDP, a slash and a number, as TCP/80", text)
+		}
+		out = append(out, labPort{protocol, uint16(n)})
+	}
+	return out, nil
+}
+
+// printReach sends packets from each Pod to each other.
+func (l *labRun) printReach(ctx context.Context, pods []corev1.Pod) error {
+	ports, err := portsOf(l.flags.ports)
+	if err != nil {
+		return err
+	}
+	families := []bool{true}
+	if l.flags.ipv6 {
+		families = []bool{true, false}
+	}
+	for _, is4 := range families {
+		for _, p := range ports {
+			if err := l.printTable(ctx, pods, p, is4); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *labRun) printTable(ctx context.Context, pods []corev1.Pod, port labPort, is4 bool) error {
+	var probes []simlab.Probe
+	for _, from := range pods {
+		for _, to := range pods {
+			src, dst := l.lab.Pod(from.Namespace, from.Name), l.lab.Pod(to.Namespace, to.Name)
+			if src == nil || dst == nil || src == dst {
+				continue
+			}
+			i := slices.IndexFunc(dst.Addrs, func(a netip.Addr) bool { return a.Is4() == is4 })
+			if i >= 0 {
+				probes = append(probes, simlab.Probe{From: src.Space, To: dst.Space, Addr: dst.Addrs[i], Protocol: port.protocol, Port: port.port})
+			}
+		}
+	}
+	verdicts, err := simlab.Ask(ctx, probes)
+	if err != nil {
+		return err
+	}
+	family := "IPv4"
+	if !is4 {
+		family = "IPv6"
+	}
+	fmt.Fprintf(l.out, "\nWho reaches whom by %s/%d over %s, by packets (. yes, X dropped, R rejected):\n", port.protocol, port.port, family)
+	w := tabwriter.NewWriter(l.out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "FROM \\ TO")
+	for _, p := range pods {
+		fmt.Fprintf(w, "\t%s/%s", p.Namespace, p.Name)
+	}
+	next := 0
+	for _, from := range pods {
+		fmt.Fprintf(w, "\n%s/%s (%s)", from.Namespace, from.Name, from.Spec.NodeName)
+		for _, to := range pods {
+			cell := "-"
+			src, dst := l.lab.Pod(from.Namespace, from.Name), l.lab.Pod(to.Namespace, to.Name)
+			if next < len(probes) && src != nil && dst != nil && probes[next].From == src.Space && probes[next].To == dst.Space {
+				cell = map[simlab.Verdict]string{simlab.Allow: ".", simlab.Drop: "X", simlab.Reject: "R"}[verdicts[next]]
+				next++
+			}
+			fmt.Fprintf(w, "\t%s", cell)
+		}
+	}
+	fmt.Fprintln(w)
+	return w.Flush()
+}

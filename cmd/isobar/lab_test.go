@@ -1,0 +1,50 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	simlab "isobar.dev/sim/lab"
+)
+
+// The lab says by packets, over both families and through the tunnel, what the sample means.
+func TestLab(t *testing.T) {
+	if err := simlab.Missing(); err != nil {
+		t.Skip(err)
+	}
+	temp := t.TempDir() // that of nobody else
+	var out, progress bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "isobar", "lab", "--once", "--ipv6", "--nodes", "3")
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+	cmd.Stdout, cmd.Stderr = &out, &progress
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, progress.String())
+	}
+	tables := strings.Split(out.String(), "\nWho reaches whom by ")[1:]
+	if len(tables) != 4 {
+		t.Fatalf("%d tables:\n%s", len(tables), out.String())
+	}
+	for _, table := range tables {
+		db := "X" // but for who may
+		if strings.HasPrefix(table, "TCP/5432") {
+			db = "."
+		}
+		want := []string{"other/guest - R X .", "shop/api . - " + db + " .", "shop/db . . - .", "shop/web . . X -"}
+		for i, line := range strings.Split(table, "\n")[2:6] {
+			f := strings.Fields(line)
+			if got := f[0] + " " + strings.Join(f[2:], " "); got != want[i] {
+				t.Errorf("%q, want %q, of\n%s", got, want[i], table)
+			}
+		}
+	}
+	if !strings.Contains(out.String(), "(node-1)") || !strings.Contains(out.String(), "(node-2)") {
+		t.Errorf("all Pods are on one Node:\n%s", out.String())
+	}
+	if left, _ := filepath.Glob(filepath.Join(temp, "isobar-lab-*")); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
