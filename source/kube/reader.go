@@ -170,6 +170,11 @@ func (r *reader) failed(ctx context.Context, err error) error {
 			err = fmt.Errorf("%w (%w)", err, checked)
 		}
 	}
+	if missing {
+		// The API server deletes a kind's objects before its definition, but a watch may be cut
+		// before it tells of all of them.
+		r.source.store.edit(func(e *edit) { e.replace(r.kind, nil) })
+	}
 	r.source.report(r.index, func(s *KindStatus) {
 		s.Missing, s.Err = missing, nil
 		if !missing {
@@ -179,14 +184,18 @@ func (r *reader) failed(ctx context.Context, err error) error {
 	return err
 }
 
-// isMissing says whether the API server has no definition of the kind. Where there
-// is one that does not serve our version, now or ever, its objects are unknown,
-// which is not the same as none: the error says so.
+// isMissing says whether the API server has no definition of the kind, which it says of
+// that very definition: a bare "not found" may be from whatever stands before it. Where
+// there is one that does not serve our version, now or ever, its objects are unknown, which
+// is not the same as none: the error says so.
 func (r *reader) isMissing(ctx context.Context) (bool, error) {
 	name := r.kind.gvr.GroupResource().String()
 	body, err := r.client.Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", name).MaxRetries(0).Do(ctx).Raw()
-	if apierrors.IsNotFound(err) {
-		return true, nil
+	var told apierrors.APIStatus
+	if errors.As(err, &told) && apierrors.IsNotFound(err) {
+		if d := told.Status().Details; d != nil && d.Name == name && d.Kind == "customresourcedefinitions" && d.Group == "apiextensions.k8s.io" {
+			return true, nil
+		}
 	}
 	if err != nil {
 		return false, fmt.Errorf("find definition %s: %w", name, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -52,6 +53,8 @@ func readerOf(t *testing.T, a answers) (*Source, *reader) {
 const (
 	tiersPath      = "/apis/crd.antrea.io/v1beta1/tiers"
 	definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tiers.crd.antrea.io"
+
+	definitionNotFound = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"customresourcedefinitions.apiextensions.k8s.io \"tiers.crd.antrea.io\" not found","reason":"NotFound","details":{"name":"tiers.crd.antrea.io","group":"apiextensions.k8s.io","kind":"customresourcedefinitions"},"code":404}`
 )
 
 // A list of custom objects is decoded one by one.
@@ -81,7 +84,10 @@ func TestMissingOrUnreadable(t *testing.T) {
 		a       answers
 		missing bool
 	}{
-		"no definition":           {answers{}, true},
+		"no definition":           {answers{definitionPath: {404, definitionNotFound}}, true},
+		"nobody there":            {answers{}, false},
+		"another is not found":    {answers{definitionPath: {404, strings.ReplaceAll(definitionNotFound, "tiers", "groups")}}, false},
+		"not found by a proxy":    {answers{definitionPath: {404, "404 page not found"}}, false},
 		"definition not served":   {answers{definitionPath: {200, `{"spec":{"versions":[{"name":"v1beta1","served":true}]}}`}}, false},
 		"other versions only":     {answers{definitionPath: {200, `{"spec":{"versions":[{"name":"v1alpha1","served":true},{"name":"v1beta1","served":false}]}}`}}, false},
 		"definition unreadable":   {answers{definitionPath: {403, ""}}, false},
