@@ -190,7 +190,8 @@ func (r *reader) failed(ctx context.Context, err error) error {
 // is not the same as none: the error says so.
 func (r *reader) isMissing(ctx context.Context) (bool, error) {
 	name := r.kind.gvr.GroupResource().String()
-	body, err := r.client.Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", name).MaxRetries(0).Do(ctx).Raw()
+	answer := r.client.Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", name).MaxRetries(0).Do(ctx)
+	err := answer.Error() // which, unlike that of Raw, is what the API server says
 	var told apierrors.APIStatus
 	if errors.As(err, &told) && apierrors.IsNotFound(err) {
 		if d := told.Status().Details; d != nil && d.Name == name && d.Kind == "customresourcedefinitions" && d.Group == "apiextensions.k8s.io" {
@@ -199,6 +200,10 @@ func (r *reader) isMissing(ctx context.Context) (bool, error) {
 	}
 	if err != nil {
 		return false, fmt.Errorf("find definition %s: %w", name, err)
+	}
+	body, err := answer.Raw()
+	if err != nil {
+		return false, fmt.Errorf("read definition %s: %w", name, err)
 	}
 	var definition struct {
 		Spec struct {
