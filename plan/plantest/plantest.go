@@ -49,7 +49,7 @@ type Place[T any] struct {
 }
 
 // Run runs the suite. The states should have one in which nothing is enforced;
-// open returns a new Place each time.
+// open returns a new Place each time, also while others are in use.
 func Run[T any](t *testing.T, states []State, open func(t testing.TB) Place[T]) {
 	t.Run("preview", func(t *testing.T) {
 		for _, s := range states {
@@ -64,6 +64,7 @@ func Run[T any](t *testing.T, states []State, open func(t testing.TB) Place[T]) 
 	for _, from := range states {
 		for _, to := range states {
 			t.Run(fmt.Sprintf("%s to %s", from.Name, to.Name), func(t *testing.T) {
+				t.Parallel() // they wait more than they do
 				walk(t, from, to, open(t))
 				for n := 0; crash(t, from, to, n, open(t)); n++ {
 				}
