@@ -17,12 +17,14 @@ import (
 type statusReply struct {
 	Node string `json:"node"`
 	// Started: Pods can be attached as soon as it is known which policies there are.
-	Started  bool      `json:"started"`
-	Known    bool      `json:"known"`
-	Kept     bool      `json:"kept"`
-	Policies int       `json:"policies"`
-	Realized int       `json:"realized"`
-	Pods     int       `json:"pods"`
+	Started  bool `json:"started"`
+	Known    bool `json:"known"`
+	Kept     bool `json:"kept"`
+	Policies int  `json:"policies"`
+	Realized int  `json:"realized"`
+	Pods     int  `json:"pods"`
+	// Held are Pods that are closed until their policies are known, and why they are not.
+	Held     []string  `json:"held,omitempty"`
 	LastGood time.Time `json:"lastGood,omitzero"`
 	Error    string    `json:"error,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
@@ -46,6 +48,9 @@ func (h *health) status() statusReply {
 	out.Started, out.Known, out.Kept, out.Policies, out.Realized, out.Pods, out.LastGood, out.Since = true, s.Known, s.Kept, s.Policies, s.Realized, s.Pods, s.LastGood, s.Since
 	if s.Err != nil {
 		out.Error = s.Err.Error()
+	}
+	for _, p := range s.Held {
+		out.Held = append(out.Held, fmt.Sprintf("%s/%s since %s: %s", p.Namespace, p.Name, p.Since.UTC().Format(time.RFC3339), p.Why))
 	}
 	for _, r := range s.Report.Refusals {
 		out.Refusals = append(out.Refusals, fmt.Sprintf("%s: %s", r.Policy, r.Message))

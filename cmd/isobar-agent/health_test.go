@@ -18,6 +18,8 @@ type nothing struct{}
 func (nothing) State() *antrea.State          { return nil }
 func (nothing) Changed() <-chan struct{}      { return nil }
 func (nothing) SetRealized([]antrea.Realized) {}
+func (nothing) Reach() antrea.Reach           { return antrea.Reach{} }
+func (nothing) Reached() <-chan struct{}      { return nil }
 func (nothing) Forget()                       {}
 func (nothing) Sync(context.Context, policy.Ruleset) (plan.Report, error) {
 	return plan.Report{}, nil

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
@@ -37,6 +38,7 @@ type flags struct {
 	name, kubeconfig, antrea, namespace string
 	state, socket, mode, level, health  string
 	mtu                                 int
+	hold                                time.Duration
 }
 
 func command() *cobra.Command {
@@ -66,6 +68,7 @@ or from what was kept before a restart.`,
 	fl.StringVar(&f.socket, "cni-socket", cni.DefaultSocket, "unix socket of the CNI plugin")
 	fl.StringVar(&f.mode, "traffic-mode", string(route.Encap), "how Pods of other Nodes are reached: "+modes)
 	fl.IntVar(&f.mtu, "mtu", 0, "MTU of Pods, in bytes (default: what the Node's uplink can carry)")
+	fl.DurationVar(&f.hold, "hold-for", 2*time.Second, "how long a new Pod is closed that the controller names in no policy, where the controller does not say what it has read")
 	fl.StringVar(&f.health, "health-addr", "127.0.0.1:10351", "address of /healthz, /readyz and /status; 0 for none")
 	fl.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -98,7 +101,7 @@ func run(ctx context.Context, f flags) (err error) {
 		return err
 	}
 	o := node.Options{
-		Name: f.name, Kube: kube, Controller: controller, StateDir: f.state, Socket: f.socket, Mode: route.Mode(f.mode), MTU: f.mtu,
+		Name: f.name, Kube: kube, Controller: controller, StateDir: f.state, Socket: f.socket, Mode: route.Mode(f.mode), MTU: f.mtu, HoldFor: f.hold,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 	}
 	if f.mode == networkPolicyOnly {

@@ -56,7 +56,7 @@ func printAgentStatus(out io.Writer, text []byte, output string) error {
 		Policies, Realized, Pods int
 		LastGood, Since          time.Time
 		Error                    string
-		Refusals                 []string
+		Refusals, Held           []string
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
 		return fmt.Errorf("the agent's answer cannot be read: %w", err)
@@ -78,6 +78,9 @@ func printAgentStatus(out io.Writer, text []byte, output string) error {
 		fmt.Fprintf(out, "Node:      %s\nState:     %s\nPods:      %d\nPolicies:  %d, of which %d are enforced as written\n", s.Node, state, s.Pods, s.Policies, s.Realized)
 		if !s.LastGood.IsZero() {
 			fmt.Fprintf(out, "Last good: %s\n", s.LastGood.Local().Format(time.DateTime))
+		}
+		for _, p := range s.Held {
+			fmt.Fprintf(out, "Closed:    %s\n", p)
 		}
 		for _, r := range s.Refusals {
 			fmt.Fprintf(out, "Refused:   %s\n", r)

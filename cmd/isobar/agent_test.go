@@ -17,6 +17,7 @@ func TestAgentStatus(t *testing.T) {
 		{`{"node":"n","started":true,"known":true,"kept":true,"policies":2,"realized":2}`, "what was kept", 0},
 		{`{"node":"n","started":true,"known":true,"policies":2,"realized":1,"refusals":["p: no"]}`, "Refused:   p: no", 2},
 		{`{"node":"n","started":true,"known":true,"policies":2,"realized":2,"error":"EBUSY"}`, "EBUSY", 2},
+		{`{"node":"n","started":true,"known":true,"held":["x/a since t: it lags"]}`, "Closed:    x/a since t: it lags", 0},
 		{`{"node":"n","started":true}`, "waiting", 2},
 		{`{"node":"n"}`, "starting", 2},
 		{`<html>`, "cannot be read", 1},

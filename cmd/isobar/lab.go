@@ -291,7 +291,7 @@ func (l *labRun) startNodes(ctx context.Context) error {
 		l.spawn(ctx, "agent of "+n.Name, func(ctx context.Context) error {
 			return node.Run(ctx, node.Options{
 				Name: n.Name, Kube: l.kube, Controller: antrea.Fixed(l.config), StateDir: dir, AddressDir: filepath.Join(dir, "networks"), Socket: socket(n.Name),
-				Mode: route.Mode(l.flags.mode), Space: n.Space, Log: l.log.With("node", n.Name),
+				Mode: route.Mode(l.flags.mode), HoldFor: time.Second, Space: n.Space, Log: l.log.With("node", n.Name),
 				Started: func(a *agent.Agent) {
 					l.mu.Lock()
 					defer l.mu.Unlock()
@@ -365,7 +365,7 @@ func (l *labRun) awaitPolicies(ctx context.Context) error {
 			l.mu.Lock()
 			s := l.agents[n.Name].Status()
 			l.mu.Unlock()
-			if !s.Known || s.Err != nil || s.Realized < s.Policies {
+			if !s.Known || s.Err != nil || s.Realized < s.Policies || len(s.Held) > 0 {
 				return fmt.Errorf("%s: %s", n.Name, s)
 			}
 			now += fmt.Sprint(s, s.LastGood)

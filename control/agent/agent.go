@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,6 +22,9 @@ type Source interface {
 	State() *antrea.State
 	Changed() <-chan struct{}
 	SetRealized([]antrea.Realized)
+	// Reach is how far State reaches at least, and Reached has a message when that may be further.
+	Reach() antrea.Reach
+	Reached() <-chan struct{}
 }
 
 // Enforcer makes this machine enforce Rulesets: a [plan.Syncer].
@@ -39,14 +41,20 @@ type Options struct {
 	// Every is how often what the machine has is read again, for what others have
 	// changed; 0 means 30 s.
 	Every time.Duration
-	Log   *slog.Logger // nil for none
+	// Hold is how long Pods are closed. The zero Hold opens each as soon as the controller is reached
+	// that does not say what it has read, and none where it does.
+	Hold Hold
+	Log  *slog.Logger // nil for none
 }
 
 // Pod is one that is attached to the Node.
 type Pod struct {
 	Namespace, Name string
+	UID             string // as the runtime says; empty where it does not
 	Interface       string // of the Node, behind which the Pod is
 	Addrs           []netip.Addr
+	// Known: its policies have been known since it was attached. One that is not known is Held.
+	Known bool
 }
 
 // ID is that of the Pod's Workload.
@@ -61,6 +69,8 @@ type Status struct {
 	// Policies are those of the Node; Realized of them are enforced as they are now.
 	Policies, Realized int
 	Pods               int
+	// Held are those of the Pods that are closed until their policies are known.
+	Held []HeldPod
 	// Err is why the last try failed; nil where it did not. Since is when trying began to fail.
 	Err   error
 	Since time.Time
@@ -83,17 +93,20 @@ type Agent struct {
 	wake chan struct{} // holds one
 
 	mu       sync.Mutex
-	pods     map[string]Pod // by interface
-	seq      uint64         // counts what was attached and detached
-	done     uint64         // the last of them that is enforced, or was tried
-	tried    chan struct{}  // closed after the next try
-	err      error          // of the last try
-	failures int            // in a row
+	pods     map[string]*attached // by interface
+	seq      uint64               // counts what was attached, opened and detached
+	done     uint64               // the last of them that is enforced, or was tried
+	tried    chan struct{}        // closed after the next try
+	err      error                // of the last try
+	failures int                  // in a row
 	since    time.Time
 	reread   bool          // before the next try
 	good     *antrea.State // of the last try without an error
 	report   plan.Report
 	lastGood time.Time
+
+	holds chan struct{}  // holds one: look at who is held
+	asks  sync.WaitGroup // questions for Pods
 
 	place placeOf
 }
@@ -105,37 +118,46 @@ type placeOf struct {
 }
 
 // New returns an Agent of the Pods that are attached already. It starts nothing; call Run.
-func New(o Options, attached []Pod) *Agent {
+func New(o Options, there []Pod) *Agent {
 	if o.Every == 0 {
 		o.Every = 30 * time.Second
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &Agent{o: o, wake: make(chan struct{}, 1), pods: map[string]Pod{}, tried: make(chan struct{})}
-	for _, p := range attached {
-		a.pods[p.Interface] = p
+	a := &Agent{o: o, wake: make(chan struct{}, 1), holds: make(chan struct{}, 1), pods: map[string]*attached{}, tried: make(chan struct{})}
+	for _, p := range there {
+		a.put(p)
 	}
 	return a
 }
 
+// put takes a Pod that is attached. One that is here already keeps what is known of it.
+func (a *Agent) put(p Pod) {
+	if have := a.pods[p.Interface]; have != nil && have.UID == p.UID && have.ID() == p.ID() && slices.Equal(have.Addrs, p.Addrs) {
+		return
+	}
+	a.pods[p.Interface] = &attached{Pod: p, known: p.Known, noted: p.Known, since: time.Now()}
+}
+
 // Pods returns those of the try that is under way, by ID and interface: what a
-// driver is to lower for.
+// driver is to lower for. Those that are not Known are to be closed.
 func (a *Agent) Pods() []Pod {
 	a.place.mu.Lock()
 	defer a.place.mu.Unlock()
 	return a.place.pods
 }
 
-// Attach returns when the rules of a Pod hold, or with an error. Whatever it returns,
-// the Pod is the Node's until Detach.
+// Attach returns when the rules of a Pod hold, or when it is closed until they are known, or
+// with an error. Whatever it returns, the Pod is the Node's until Detach.
 func (a *Agent) Attach(ctx context.Context, p Pod) error {
 	a.mu.Lock()
-	a.pods[p.Interface] = p
+	a.put(p)
 	a.seq++
 	mine := a.seq
 	a.mu.Unlock()
 	a.poke()
+	a.lookAtHolds()
 	for {
 		a.mu.Lock()
 		done, err, tried := a.done, a.err, a.tried
@@ -190,7 +212,7 @@ func (a *Agent) poke() {
 func (a *Agent) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := Status{Pods: len(a.pods), Err: a.err, Since: a.since, Report: a.report, LastGood: a.lastGood}
+	s := Status{Pods: len(a.pods), Err: a.err, Since: a.since, Report: a.report, LastGood: a.lastGood, Held: a.held()}
 	state := a.o.Source.State()
 	if state == nil {
 		return s
@@ -206,6 +228,10 @@ func (a *Agent) Status() Status {
 
 // Run keeps the machine right until ctx ends, and leaves it as it is then.
 func (a *Agent) Run(ctx context.Context) error {
+	var parts sync.WaitGroup
+	parts.Go(func() { a.keepHolds(ctx) })
+	defer a.asks.Wait()
+	defer parts.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	read := time.Now() // when to read again
@@ -260,11 +286,20 @@ func (a *Agent) try(ctx context.Context) error {
 		return nil
 	}
 	a.mu.Lock()
-	pods := slices.SortedFunc(maps.Values(a.pods), func(x, y Pod) int {
-		return cmp.Or(strings.Compare(x.ID(), y.ID()), strings.Compare(x.Interface, y.Interface))
-	})
+	var pods []Pod
+	var open []*attached
+	for _, p := range a.pods {
+		x := p.Pod
+		if x.Known = p.known; x.Known {
+			open = append(open, p)
+		}
+		pods = append(pods, x)
+	}
 	seq := a.seq
 	a.mu.Unlock()
+	slices.SortFunc(pods, func(x, y Pod) int {
+		return cmp.Or(strings.Compare(x.ID(), y.ID()), strings.Compare(x.Interface, y.Interface))
+	})
 	a.place.mu.Lock()
 	a.place.pods = pods
 	a.place.mu.Unlock()
@@ -280,6 +315,10 @@ func (a *Agent) try(ctx context.Context) error {
 	was := a.err
 	a.err = err
 	if a.done = seq; err == nil {
+		for _, p := range open {
+			p.open = true
+		}
+		a.lookAtHolds()
 		a.failures, a.good, a.report, a.lastGood, a.since = 0, state, report, time.Now(), time.Time{}
 	} else if a.failures++; a.failures == 1 {
 		a.since = time.Now()
@@ -358,5 +397,9 @@ func (s Status) String() string {
 	case s.Err != nil:
 		return fmt.Sprintf("failing since %s: %v", s.Since.Format(time.RFC3339), s.Err)
 	}
-	return fmt.Sprintf("%d of %d policies realized on %d Pods", s.Realized, s.Policies, s.Pods)
+	text := fmt.Sprintf("%d of %d policies realized on %d Pods", s.Realized, s.Policies, s.Pods)
+	if n := len(s.Held); n > 0 {
+		text += fmt.Sprintf(", of which %d are closed until their policies are known", n)
+	}
+	return text
 }

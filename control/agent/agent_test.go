@@ -29,6 +29,8 @@ type world struct {
 
 	mu       sync.Mutex
 	state    *antrea.State
+	reach    antrea.Reach
+	reached  chan struct{}
 	realized []antrea.Realized
 	enforced []string // what each Sync without an error was of: policies and Pods
 	refusals []policy.Refusal
@@ -43,6 +45,14 @@ func (w *world) State() *antrea.State {
 }
 
 func (w *world) Changed() <-chan struct{} { return w.changed }
+
+func (w *world) Reach() antrea.Reach {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.reach
+}
+
+func (w *world) Reached() <-chan struct{} { return w.reached }
 
 func (w *world) SetRealized(list []antrea.Realized) {
 	w.mu.Lock()
@@ -63,6 +73,9 @@ func (w *world) Sync(_ context.Context, rs policy.Ruleset) (plan.Report, error) 
 	text += " on"
 	for _, p := range w.agent.Pods() {
 		text += fmt.Sprint(" ", p.Name, p.Addrs)
+		if !p.Known {
+			text += "?"
+		}
 	}
 	w.enforced = append(w.enforced, text)
 	return plan.Report{Refusals: w.refusals}, nil
@@ -78,9 +91,11 @@ func (w *world) set(f func()) {
 	w.mu.Lock()
 	f()
 	w.mu.Unlock()
-	select {
-	case w.changed <- struct{}{}:
-	default:
+	for _, c := range []chan struct{}{w.changed, w.reached} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -99,8 +114,12 @@ func policies(names ...string) *antrea.State {
 }
 
 func start(t *testing.T, attached ...agent.Pod) *world {
-	w := &world{T: t, changed: make(chan struct{}, 1)}
-	w.agent = agent.New(agent.Options{Target: "node", Source: w, Enforcer: w, Every: time.Hour}, attached)
+	return startHolding(t, agent.Hold{}, attached...)
+}
+
+func startHolding(t *testing.T, hold agent.Hold, attached ...agent.Pod) *world {
+	w := &world{T: t, changed: make(chan struct{}, 1), reached: make(chan struct{}, 1)}
+	w.agent = agent.New(agent.Options{Target: "node", Source: w, Enforcer: w, Every: time.Hour, Hold: hold}, attached)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- w.agent.Run(ctx) }()
@@ -146,7 +165,7 @@ func (w *world) tells(want string) {
 }
 
 func pod(name, addr string) agent.Pod {
-	return agent.Pod{Namespace: "x", Name: name, Interface: "if-" + name, Addrs: []netip.Addr{netip.MustParseAddr(addr)}}
+	return agent.Pod{Namespace: "x", Name: name, Interface: "if-" + name, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Known: true}
 }
 
 // Before anything is known nothing is written, and no Pod gets through.
@@ -235,7 +254,7 @@ func TestReread(t *testing.T) {
 // did not take.
 func TestCounting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t, changed: make(chan struct{}, 1)}
+		w := &world{T: t, changed: make(chan struct{}, 1), reached: make(chan struct{}, 1)}
 		w.agent = agent.New(agent.Options{Target: "node", Source: w, Enforcer: w}, nil)
 		w.state = policies("k@1", "a@1")
 		w.state.Policies[0].Source = controlplanev1beta2.NetworkPolicyReference{Type: controlplanev1beta2.K8sNetworkPolicy, Name: "k"}

@@ -34,6 +34,8 @@ type Attachment struct {
 
 	// Begun says that nobody knows how far it was plugged in.
 	Begun bool `json:"begun,omitempty"`
+	// Known says that the Pod's policies have been known since it was attached.
+	Known bool `json:"known,omitempty"`
 }
 
 // keyOf names an attachment in files and interfaces.

@@ -160,6 +160,36 @@ func (s *Server) Attachments() []*Attachment {
 	return slices.DeleteFunc(s.list(), func(a *Attachment) bool { return a.Begun })
 }
 
+// NoteKnown notes that the policies of the Pod behind an interface of the Node have become known.
+// There being none is success.
+func (s *Server) NoteKnown(ctx context.Context, hostInterface, podUID string) error {
+	for _, a := range s.Attachments() {
+		if a.HostInterface == hostInterface && a.PodUID == podUID {
+			return s.noteKnown(ctx, a.key(), podUID)
+		}
+	}
+	return nil
+}
+
+func (s *Server) noteKnown(ctx context.Context, key, podUID string) error {
+	free, err := s.hold(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer free()
+	a := s.known(key)
+	if a == nil || a.Begun || a.Known || a.PodUID != podUID {
+		return nil
+	}
+	next := *a
+	next.Known = true
+	if err := s.records.save(&next); err != nil {
+		return fmt.Errorf("note that policies of %s/%s are known: %w", a.PodNamespace, a.PodName, err)
+	}
+	s.note(key, &next)
+	return nil
+}
+
 func (s *Server) list() []*Attachment {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -137,3 +137,25 @@ func TestMomentsOfTwoControllers(t *testing.T) {
 		}
 	})
 }
+
+// What a State reaches is so as long as all watches are live, and is told apart from States.
+func TestReach(t *testing.T) {
+	inBubble(t, antrea.Options{}, func(c *controller) { c.have = sample() }, func(t *testing.T, c *controller, s *antrea.Source) {
+		pass(time.Minute)
+		if r := s.Reach(); r != (antrea.Reach{Live: true}) || len(s.Reached()) != 1 {
+			t.Errorf("%+v, %d messages", r, len(s.Reached()))
+		}
+		<-s.Reached()
+		c.with(func(c *controller) { c.refuse["addressgroups"] = 503 })
+		c.cut("addressgroups")
+		pass(time.Second)
+		if r := s.Reach(); r.Live || len(s.Reached()) != 1 {
+			t.Errorf("without a watch: %+v", r)
+		}
+		c.with(func(c *controller) { c.refuse = map[string]int{} })
+		pass(time.Minute)
+		if r := s.Reach(); !r.Live {
+			t.Errorf("with it: %+v", r)
+		}
+	})
+}

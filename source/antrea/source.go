@@ -49,10 +49,12 @@ type Source struct {
 	state   atomic.Pointer[State]
 	changed signal
 	noticed signal
+	reached signal
 	synced  chan struct{}
 
 	mu     sync.Mutex
 	status Status
+	reach  Reach
 }
 
 // State is what has to be enforced at one moment. It is not changed.
@@ -61,6 +63,16 @@ type State struct {
 	// Kept: it was read from Options.Dir, and the controller has not been reached since
 	// the start.
 	Kept bool
+}
+
+// Reach is how far what the controller has told reaches.
+type Reach struct {
+	// Live: all watches are past their BOOKMARK, and the State is what they have told.
+	Live bool
+	// Tells: the controller says what it has read, as those of upstream do not.
+	Tells bool
+	// Pods is the resourceVersion up to which it had read Pods, where it Tells.
+	Pods uint64
 }
 
 // Status is how watching goes.
@@ -111,7 +123,7 @@ func New(endpoint Endpoint, node string, o Options) (*Source, error) {
 	}
 	s := &Source{
 		o: o, node: node, dial: &dialer{endpoint: endpoint}, messages: make(chan message, 256),
-		nudge: make(signal, 1), changed: make(signal, 1), noticed: make(signal, 1), synced: make(chan struct{}),
+		nudge: make(signal, 1), changed: make(signal, 1), noticed: make(signal, 1), reached: make(signal, 1), synced: make(chan struct{}),
 	}
 	for _, r := range resources {
 		s.status.Watches = append(s.status.Watches, WatchStatus{Resource: r})
@@ -127,6 +139,26 @@ func (s *Source) State() *State { return s.state.Load() }
 // Changed has a message when State may return another one than before; many changes
 // may be one message. It is for one receiver, which calls State after it receives.
 func (s *Source) Changed() <-chan struct{} { return s.changed }
+
+// Reach returns how far a State reaches that State returns afterwards, or further.
+func (s *Source) Reach() Reach {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reach
+}
+
+// Reached has a message when Reach may return something else than before. It is for one
+// receiver.
+func (s *Source) Reached() <-chan struct{} { return s.reached }
+
+func (s *Source) setReach(r Reach) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reach != r {
+		s.reach = r
+		s.reached.send()
+	}
+}
 
 // Synced is closed when there is a State, and stays so.
 func (s *Source) Synced() <-chan struct{} { return s.synced }
@@ -280,6 +312,7 @@ func (l *loop) take(m message) {
 func (l *loop) publish(now time.Time) time.Duration {
 	l.isComplete = false
 	if !l.intake.isLive() {
+		l.source.setReach(Reach{})
 		return l.kept.publish(now)
 	}
 	if wait, ok := l.unite(now); !ok {
@@ -295,6 +328,7 @@ func (l *loop) publish(now time.Time) time.Duration {
 		l.give(&State{Reading: reading}, have)
 		l.kept.note()
 	}
+	l.source.setReach(Reach{Live: true})
 	return 0
 }
 

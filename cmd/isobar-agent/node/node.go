@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -37,7 +38,7 @@ import (
 // Options configure Run.
 type Options struct {
 	Name       string               // of the Node
-	Kube       kubernetes.Interface // to list and watch Nodes
+	Kube       kubernetes.Interface // to list and watch Nodes, and get Pods
 	Controller antrea.Endpoint
 	StateDir   string // survives restarts of the Node
 	// AddressDir is that of host-local; empty means its default.
@@ -49,6 +50,9 @@ type Options struct {
 	OnlyChained bool
 	// MTU is that of Pods; 0 means what the Node's uplink can carry.
 	MTU int
+	// HoldFor is how long a new Pod is closed that no policy is known to apply to, where the
+	// controller does not say what it has read; 0 means not at all.
+	HoldFor time.Duration
 	// CountEvery is how often the controller is told what rules have matched; 0 means 60 s.
 	CountEvery time.Duration
 	// Space is the Node's network namespace; nil means the caller's.
@@ -160,7 +164,10 @@ func (r *run) start(ctx context.Context) error {
 		attached = append(attached, podOf(a))
 	}
 	r.mu.Lock()
-	r.agent = agent.New(agent.Options{Target: r.o.Name, Source: source, Enforcer: plan.NewSyncer(r.o.Name, driver), Log: r.o.Log}, attached)
+	r.agent = agent.New(agent.Options{
+		Target: r.o.Name, Source: source, Enforcer: plan.NewSyncer(r.o.Name, driver), Log: r.o.Log,
+		Hold: agent.Hold{Version: r.version, For: r.o.HoldFor, Note: r.noteKnown},
+	}, attached)
 	r.mu.Unlock()
 	r.part(ctx, "policies", source.Run)
 	r.part(ctx, "agent", r.agent.Run)
@@ -352,14 +359,40 @@ func (r *run) place() nft.Place {
 	defer r.mu.Unlock()
 	p := nft.Place{Locals: []nft.Local{{ID: policy.WorkloadID(policy.KindNode, "", r.self.Name), Addrs: r.self.Addrs, Host: true}}}
 	for _, pod := range r.agent.Pods() {
-		p.Locals = append(p.Locals, nft.Local{ID: pod.ID(), Addrs: pod.Addrs, Interface: pod.Interface})
+		p.Locals = append(p.Locals, nft.Local{ID: pod.ID(), Addrs: pod.Addrs, Interface: pod.Interface, Held: !pod.Known})
 	}
 	return p
 }
 
 func podOf(a *cni.Attachment) agent.Pod {
-	return agent.Pod{Namespace: a.PodNamespace, Name: a.PodName, Interface: a.HostInterface, Addrs: a.Addrs}
+	return agent.Pod{Namespace: a.PodNamespace, Name: a.PodName, UID: a.PodUID, Interface: a.HostInterface, Addrs: a.Addrs, Known: a.Known}
 }
+
+// version is the resourceVersion of a Pod now. That of a static Pod is its mirror's, which has
+// the UID that the runtime knows in an annotation.
+func (r *run) version(ctx context.Context, p agent.Pod) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, askMost)
+	defer cancel()
+	pod, err := r.o.Kube.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+	if err != nil {
+		return 0, err
+	}
+	if p.UID != "" && string(pod.UID) != p.UID && pod.Annotations[corev1.MirrorPodAnnotationKey] != p.UID {
+		return 0, agent.ErrOtherPod
+	}
+	return strconv.ParseUint(pod.ResourceVersion, 10, 64)
+}
+
+// noteKnown keeps over a restart that a Pod's policies are known. A command for the Pod may be under
+// way, which may wait for the Agent.
+func (r *run) noteKnown(p agent.Pod) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return r.server.NoteKnown(ctx, p.Interface, p.UID)
+}
+
+// askMost is the longest that a question for a Pod may take.
+const askMost = 10 * time.Second
 
 func (r *run) theAgent() *agent.Agent {
 	r.mu.Lock()

@@ -1,0 +1,326 @@
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
+	"isobar.dev/cmd/isobar-agent/node"
+	"isobar.dev/cmd/isobar-cni/plugin"
+	"isobar.dev/compile"
+	"isobar.dev/control/agent"
+	"isobar.dev/control/feed"
+	"isobar.dev/dataplane/route"
+	simlab "isobar.dev/sim/lab"
+	"isobar.dev/source/antrea"
+	"isobar.dev/source/manifest"
+)
+
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == plugin.Name { // as which a runtime runs this binary
+		plugin.Main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// cluster is a controller and a Node with an agent, which reach each other by packets: the
+// controller is on the network of another Node.
+type cluster struct {
+	*testing.T
+	lab   *simlab.Lab
+	kube  *fake.Clientset
+	feed  *feed.Feed
+	dir   string
+	host  string // of the controller
+	agent *agent.Agent
+	stop  func() // the agent
+
+	mu    sync.Mutex
+	conns map[net.Conn]bool // of the controller
+}
+
+func newCluster(t *testing.T) *cluster {
+	if err := simlab.Missing(); err != nil {
+		t.Skip(err)
+	}
+	c := &cluster{T: t, kube: fake.NewClientset(), feed: feed.New(compile.NewEngine()), dir: t.TempDir(), conns: map[net.Conn]bool{}, stop: func() {}}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugins := filepath.Join(c.dir, "plugins")
+	if err := errors.Join(os.Mkdir(plugins, 0o700), os.Symlink(self, filepath.Join(plugins, plugin.Name))); err != nil {
+		t.Fatal(err)
+	}
+	c.lab, err = simlab.New(simlab.Options{
+		Nodes: 2, Dir: filepath.Join(c.dir, "runtimes"), Plugins: plugins, Plugin: plugin.Name,
+		Config: func(string) map[string]any { return map[string]any{"socket": c.socket()} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.stop()
+		if err := c.lab.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, n := range c.lab.Nodes {
+		o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.Addrs[0].String()}}}}
+		o.Spec.PodCIDRs = []string{n.Ranges[0].String()}
+		if _, err := c.kube.CoreV1().Nodes().Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.world("")
+	c.serve(c.lab.Nodes[1])
+	return c
+}
+
+func (c *cluster) socket() string { return filepath.Join(c.dir, "cni.sock") }
+
+// world makes the controller know what manifests say, and nothing else.
+func (c *cluster) world(manifests string) {
+	c.Helper()
+	w, err := manifest.Read([]string{"-"}, manifest.Options{Stdin: strings.NewReader(manifests)})
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.feed.Update(w.Snapshot)
+}
+
+var scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := controlplanev1beta2.AddToScheme(s); err != nil {
+		panic(err)
+	}
+	return s
+}()
+
+// serve has the controller answer at a Node's address.
+func (c *cluster) serve(n *simlab.Node) {
+	var l net.Listener
+	err := n.Space.Do(func(ns.NetNS) (err error) {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(n.Addrs[0], 0).String())
+		return err
+	})
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.host = "http://" + l.Addr().String()
+	s := &http.Server{Handler: c, ConnState: func(conn net.Conn, state http.ConnState) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.conns[conn] = state != http.StateClosed
+	}}
+	go s.Serve(l)
+	c.Cleanup(func() { s.Close() })
+}
+
+// disconnect ends all connections of the controller.
+func (c *cluster) disconnect() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn, open := range c.conns {
+		if open {
+			_ = conn.Close()
+		}
+	}
+}
+
+func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	i := slices.Index([]string{"networkpolicies", "appliedtogroups", "addressgroups"}, strings.TrimPrefix(r.URL.Path, "/apis/controlplane.antrea.io/v1beta2/"))
+	if i < 0 { // a report
+		w.WriteHeader(http.StatusCreated)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	events := c.feed.Watch(r.Context(), feed.Resource(i), feed.WatchOptions{Span: feed.SpanOf("node-1"), Marks: true})
+	defer events.Stop()
+	for e := range events.ResultChan() {
+		o := e.Object
+		if cached, ok := o.(runtime.CacheableObject); ok {
+			o = cached.GetObject()
+		}
+		gvks, _, err := scheme.ObjectKinds(o)
+		if err != nil {
+			c.Error(err)
+			return
+		}
+		o = o.DeepCopyObject()
+		o.GetObjectKind().SetGroupVersionKind(gvks[0])
+		if err := json.NewEncoder(w).Encode(map[string]any{"type": e.Type, "object": o}); err != nil {
+			return
+		}
+		w.(http.Flusher).Flush()
+	}
+}
+
+// run starts the agent of the first Node anew, and waits until it can attach Pods.
+func (c *cluster) run(change func(*node.Options)) {
+	c.Helper()
+	c.stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	started, ended := make(chan *agent.Agent, 1), make(chan error, 1)
+	space := c.lab.Nodes[0].Space
+	o := node.Options{
+		Name: "node-1", Kube: c.kube, StateDir: filepath.Join(c.dir, "state"), AddressDir: filepath.Join(c.dir, "networks"), Socket: c.socket(), Mode: route.Encap,
+		Space: space, Log: slog.New(slog.NewTextHandler(c.Output(), nil)),
+		Controller: antrea.Fixed(&rest.Config{Host: c.host, Timeout: 0, Dial: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+			failed := space.Do(func(ns.NetNS) error {
+				conn, err = (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, addr)
+				return nil
+			})
+			return conn, errors.Join(err, failed)
+		}}),
+		Started: func(a *agent.Agent) { started <- a },
+	}
+	change(&o)
+	go func() { ended <- node.Run(ctx, o) }()
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			c.Error(err)
+		}
+	})
+	select {
+	case c.agent = <-started:
+	case err := <-ended:
+		ended <- nil
+		c.Fatal(err)
+	}
+	c.await("a State", func() error {
+		if s := c.agent.Status(); !s.Known || s.Err != nil {
+			return errors.New(s.String())
+		}
+		return nil
+	})
+}
+
+func (c *cluster) await(what string, check func() error) {
+	c.Helper()
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			c.Fatalf("%s: %v; %+v", what, err, c.agent.Status())
+		}
+	}
+}
+
+// plug makes a Pod at the API server and on the first Node.
+func (c *cluster) plug(name string, labels map[string]string) *simlab.Pod {
+	c.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: types.UID("uid-" + name), Labels: labels, ResourceVersion: "7"}, Spec: corev1.PodSpec{NodeName: "node-1"}}
+	if _, err := c.kube.CoreV1().Pods("x").Create(c.Context(), p, metav1.CreateOptions{}); err != nil {
+		c.Fatal(err)
+	}
+	if _, err := c.lab.Nodes[0].Start(c.Context(), p); err != nil {
+		c.Fatal(err)
+	}
+	return c.lab.Pod("x", name)
+}
+
+// ask says what comes of TCP from one namespace to an address in another.
+func (c *cluster) ask(from, to ns.NetNS, addr netip.Addr, port uint16) simlab.Verdict {
+	c.Helper()
+	v, err := simlab.Ask(c.Context(), []simlab.Probe{{From: from, To: to, Addr: addr, Protocol: "TCP", Port: port}})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return v[0]
+}
+
+// reaches says what comes of TCP from Pod to Pod, and fails when it is not what is wanted.
+func (c *cluster) reaches(when string, from, to *simlab.Pod, port uint16, want simlab.Verdict) {
+	c.Helper()
+	if got := c.ask(from.Space, to.Space, to.Addrs[0], port); got != want {
+		c.Fatalf("%s: %s, want %s; %+v", when, got, want, c.agent.Status())
+	}
+}
+
+func manifestsOf(pods map[string]string, more ...string) string {
+	out := "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: node-1}\nstatus: {addresses: [{type: InternalIP, address: 10.99.0.1}]}\n"
+	for name, addr := range pods {
+		out += fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata: {namespace: x, name: %s, labels: {app: %s}}\nspec: {nodeName: node-1}\nstatus: {podIPs: [{ip: %s}]}\n", name, name, addr)
+	}
+	for _, m := range more {
+		out += "---\n" + m
+	}
+	return out
+}
+
+// A Pod of which the controller has not told is closed, whatever is true of others, over a restart of
+// the agent too, until it is told that it is open. The runtime does not wait for that.
+func TestHeld(t *testing.T) {
+	c := newCluster(t)
+	hold := func(o *node.Options) { o.HoldFor = time.Hour }
+	c.run(hold)
+	a, b := c.plug("a", nil), c.plug("b", nil)
+	c.reaches("both are unknown", a, b, 80, simlab.Drop)
+	if v := c.ask(c.lab.Nodes[0].Space, b.Space, b.Addrs[0], 80); v != simlab.Allow {
+		t.Errorf("a kubelet's probe: %s", v)
+	}
+	policy := `apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: web}
+spec:
+  priority: 1
+  appliedTo: [{podSelector: {matchLabels: {app: b}}}]
+  ingress: [{action: Drop, ports: [{protocol: TCP, port: 22}]}]
+`
+	c.world(manifestsOf(map[string]string{"b": b.Addrs[0].String()}, policy))
+	c.await("b is known", func() error {
+		if s := c.agent.Status(); len(s.Held) != 1 || s.Held[0].Name != "a" || s.Err != nil || s.Realized != 1 {
+			return errors.New(s.String())
+		}
+		return nil
+	})
+	c.reaches("a is unknown", a, b, 80, simlab.Drop)
+	c.run(hold)
+	c.reaches("a is unknown after a restart", a, b, 80, simlab.Drop)
+	if held := c.agent.Status().Held; len(held) != 1 || held[0].Name != "a" {
+		t.Errorf("held after a restart: %+v", held)
+	}
+	c.run(func(o *node.Options) { o.HoldFor = 0 })
+	c.await("a is open", func() error {
+		if s := c.agent.Status(); len(s.Held) > 0 || c.ask(a.Space, b.Space, b.Addrs[0], 80) != simlab.Allow {
+			return errors.New(s.String())
+		}
+		return nil
+	})
+	c.reaches("what is denied", a, b, 22, simlab.Drop)
+	c.run(hold)
+	c.reaches("known before a restart", a, b, 80, simlab.Allow)
+	// Without the controller: what is known is open, and what is new is closed, however short it would be.
+	c.host = "http://10.99.0.2:1"
+	c.run(func(o *node.Options) { o.HoldFor = 0 })
+	d := c.plug("d", nil)
+	c.reaches("known, without the controller", a, b, 80, simlab.Allow)
+	c.reaches("new, without the controller", d, b, 80, simlab.Drop)
+	c.reaches("new, without the controller", a, d, 80, simlab.Drop)
+}
