@@ -216,6 +216,25 @@ func (l *Lab) addNode(i int) error {
 	})
 }
 
+// Outside returns a namespace on the Nodes' network that is none of them, and its
+// address there, for what Nodes ask outside of the cluster.
+func (l *Lab) Outside() (ns.NetNS, netip.Addr, error) {
+	addr := netip.AddrFrom4([4]byte{10, 99, 0, 254})
+	_, err := in(l.fabric, func() (struct{}, error) {
+		bridge, err := netlink.LinkByName("fabric")
+		if err != nil {
+			return struct{}{}, err
+		}
+		whole := netip.PrefixFrom(addr, 24)
+		a, err := netlink.ParseAddr(whole.String())
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, netlink.AddrReplace(bridge, a)
+	})
+	return l.fabric, addr, err
+}
+
 // Close ends all Pods and machines, without a word to anybody.
 func (l *Lab) Close() error {
 	l.mu.Lock()

@@ -1,0 +1,278 @@
+package nodes_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"isobar.dev/policy"
+)
+
+// verdict is what came of a probe. Several are a set.
+type verdict uint8
+
+const (
+	passed verdict = 1 << iota
+	lost
+	rejected
+
+	anything = passed | lost | rejected
+)
+
+func (v verdict) String() string {
+	var out []string
+	for i, name := range []string{"passed", "lost", "rejected"} {
+		if v&(1<<i) != 0 {
+			out = append(out, name)
+		}
+	}
+	return strings.Join(out, " or ")
+}
+
+func verdictOf(a policy.Action) verdict {
+	switch a {
+	case policy.Allow:
+		return passed
+	case policy.Reject:
+		return rejected
+	}
+	return lost
+}
+
+// flow is what is tried again and again: a new connection from one Pod to another.
+type flow struct {
+	number   int
+	from, to *pod
+	protocol policy.Protocol
+	port     uint16
+	reads    bool // what is rejected is told apart from what is lost
+}
+
+func (f *flow) String() string {
+	return fmt.Sprintf("%s to %s %v/%d", f.from.key, f.to.key, f.protocol, f.port)
+}
+
+// meant is what a world means for a flow at its two ends, each of which may be in another
+// world for a while.
+type meant struct{ egress, ingress verdict }
+
+func (m meant) and(o meant) meant { return meant{m.egress | o.egress, m.ingress | o.ingress} }
+
+func (m meant) verdicts() verdict {
+	out := m.egress &^ passed
+	if m.egress&passed != 0 {
+		out |= m.ingress
+	}
+	return out
+}
+
+// era is a time in which the same verdicts are right.
+type era struct {
+	ok   []verdict // by flow
+	next *era      // nil as long as it lasts
+	// excused are those that are wrong, but cannot be helped.
+	excused func(*flow) verdict
+}
+
+// judge holds what comes of probes against what there has been.
+type judge struct {
+	t testing.TB
+
+	mu     sync.Mutex
+	worlds []policy.Snapshot // since the last quiet moment, in their order
+	flows  []*flow           // by number; nil for those that are over
+	now    *era
+	tried  map[*era][]int // by flow, in eras that are waited for
+
+	probes, wrong, excused      int
+	transitions, all, allProbes int
+	byVerdict                   [anything + 1]int
+	texts                       []string  // of the first wrong ones
+	first, last                 time.Time // of what was excused
+}
+
+func newJudge(t testing.TB) *judge {
+	j := &judge{t: t, now: &era{}, tried: map[*era][]int{}}
+	t.Cleanup(func() {
+		t.Logf("in all: %d probes, %d transitions, %d wrong", j.allProbes, j.transitions, j.all)
+	})
+	return j
+}
+
+// next says that there will be another world, before it is.
+func (j *judge) next(w policy.Snapshot) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.worlds = append(j.worlds, w)
+	j.transitions++
+	j.turn(j.now.excused)
+}
+
+// last is the world that there is in the end.
+func (j *judge) latest() policy.Snapshot {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.worlds[len(j.worlds)-1]
+}
+
+// excuse has verdicts that are wrong counted apart from now on; nil for none.
+func (j *judge) excuse(f func(*flow) verdict) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.turn(f)
+}
+
+// turn begins another era. The caller holds the lock.
+func (j *judge) turn(excused func(*flow) verdict) {
+	j.t.Helper()
+	e := &era{ok: make([]verdict, len(j.flows)), excused: excused}
+	for i, f := range j.flows {
+		if f == nil {
+			e.ok[i] = anything
+			continue
+		}
+		var m meant
+		for _, w := range j.worlds {
+			m = m.and(j.meaning(w, f))
+		}
+		e.ok[i] = m.verdicts()
+		if !f.reads && e.ok[i]&rejected != 0 {
+			e.ok[i] |= lost
+		}
+	}
+	j.now.next = e
+	j.now = e
+}
+
+// meaning is that of a world, nothing where it does not know the Pods.
+func (j *judge) meaning(w policy.Snapshot, f *flow) meant {
+	j.t.Helper()
+	for _, p := range []*pod{f.from, f.to} {
+		if _, ok := w.Workloads.Get(p.id); !ok {
+			return meant{}
+		}
+	}
+	flow := policy.Flow{From: policy.Endpoint{Workload: f.from.id}, To: policy.Endpoint{Workload: f.to.id}, Protocol: f.protocol, Port: f.port}
+	if f.protocol == policy.ICMP {
+		flow.ICMPType = 8
+	}
+	v, err := policy.Evaluate(w, flow)
+	if err != nil {
+		j.t.Errorf("%v: %v", f, err)
+		return meant{anything, anything}
+	}
+	return meant{verdictOf(v.Egress.Action), verdictOf(v.Ingress.Action)}
+}
+
+// add takes flows that are tried from now on.
+func (j *judge) add(flows ...*flow) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, f := range flows {
+		f.number = len(j.flows)
+		j.flows = append(j.flows, f)
+	}
+	j.turn(j.now.excused)
+}
+
+// drop forgets the flows of a Pod, also what comes of probes that are under way.
+func (j *judge) drop(p *pod) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i, f := range j.flows {
+		if f != nil && (f.from == p || f.to == p) {
+			j.flows[i] = nil
+		}
+	}
+}
+
+// begin is called with each probe, before it is sent.
+func (j *judge) begin() *era {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.now
+}
+
+// end is told what came of a probe.
+func (j *judge) end(f *flow, from *era, sent time.Time, v verdict) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.flows[f.number] == nil {
+		return
+	}
+	j.probes++
+	j.allProbes++
+	j.byVerdict[v]++
+	if tried := j.tried[from]; f.number < len(tried) {
+		tried[f.number]++
+	}
+	ok, excused := verdict(0), verdict(0)
+	for e := from; e != nil; e = e.next {
+		if f.number >= len(e.ok) {
+			continue // before the flow was
+		}
+		ok |= e.ok[f.number]
+		if e.excused != nil {
+			excused |= e.excused(f)
+		}
+	}
+	switch {
+	case ok&v != 0:
+	case excused&v != 0:
+		if j.excused++; j.first.IsZero() || sent.Before(j.first) {
+			j.first = sent
+		}
+		if sent.After(j.last) {
+			j.last = sent
+		}
+	default:
+		j.wrong++
+		j.all++
+		if len(j.texts) < 8 {
+			j.texts = append(j.texts, fmt.Sprintf("%s: %v: %v, and should be %v", sent.Format("05.000"), f, v, ok))
+		}
+	}
+}
+
+// settle says that the last world is the only one from now on, and returns when each flow
+// has been tried in it. It fails the test for all that was wrong since the last time.
+func (j *judge) settle(what string) {
+	j.t.Helper()
+	j.mu.Lock()
+	j.worlds = slices.Clone(j.worlds[len(j.worlds)-1:])
+	j.turn(j.now.excused)
+	e := j.now
+	tried := make([]int, len(j.flows))
+	j.tried[e] = tried
+	j.mu.Unlock()
+	const rounds = 2
+	eventually(j.t, what+": all flows are tried", func() string {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		for i, f := range j.flows {
+			if f != nil && tried[i] < rounds {
+				return fmt.Sprint(f, " is not")
+			}
+		}
+		return ""
+	})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.tried, e)
+	j.t.Logf("%s: %d probes, %d passed, %d lost, %d rejected; %d excused, %d wrong", what, j.probes, j.byVerdict[passed], j.byVerdict[lost], j.byVerdict[rejected], j.excused, j.wrong)
+	if j.wrong > 0 {
+		j.t.Errorf("%s: %d of %d probes had the verdict of no world:\n%s", what, j.wrong, j.probes, strings.Join(j.texts, "\n"))
+	}
+	j.probes, j.wrong, j.excused, j.texts, j.byVerdict, j.first, j.last = 0, 0, 0, nil, [anything + 1]int{}, time.Time{}, time.Time{}
+}
+
+// excuses returns how many probes were excused since the last time, and the time between the
+// first and the last of them.
+func (j *judge) excuses() (n int, during time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.excused, j.last.Sub(j.first)
+}
