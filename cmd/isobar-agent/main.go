@@ -39,6 +39,7 @@ type flags struct {
 	state, socket, mode, level, health  string
 	mtu                                 int
 	hold                                time.Duration
+	bypass                              []string
 }
 
 func command() *cobra.Command {
@@ -68,6 +69,7 @@ or from what was kept before a restart.`,
 	fl.StringVar(&f.socket, "cni-socket", cni.DefaultSocket, "unix socket of the CNI plugin")
 	fl.StringVar(&f.mode, "traffic-mode", string(route.Encap), "how Pods of other Nodes are reached: "+modes)
 	fl.IntVar(&f.mtu, "mtu", 0, "MTU of Pods, in bytes (default: what the Node's uplink can carry)")
+	fl.StringArrayVar(&f.bypass, "bypass", nil, "what passes into this Node, or out of it, before any policy of Nodes, as ingress,10.0.0.0/8,TCP/22; may be given often")
 	fl.DurationVar(&f.hold, "hold-for", 2*time.Second, "how long a new Pod is closed that the controller names in no policy, where the controller does not say what it has read")
 	fl.StringVar(&f.health, "health-addr", "127.0.0.1:10351", "address of /healthz, /readyz and /status; 0 for none")
 	fl.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
@@ -91,7 +93,7 @@ func run(ctx context.Context, f flags) (err error) {
 	if err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
-	config.UserAgent = "isobar-agent"
+	config.UserAgent, config.Dial = "isobar-agent", node.Dial
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
@@ -103,6 +105,13 @@ func run(ctx context.Context, f flags) (err error) {
 	o := node.Options{
 		Name: f.name, Kube: kube, Controller: controller, StateDir: f.state, Socket: f.socket, Mode: route.Mode(f.mode), MTU: f.mtu, HoldFor: f.hold,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+	}
+	for _, text := range f.bypass {
+		b, err := node.ParseBypass(text)
+		if err != nil {
+			return fmt.Errorf("--bypass: %w", err)
+		}
+		o.Bypass = append(o.Bypass, b)
 	}
 	if f.mode == networkPolicyOnly {
 		o.Mode, o.OnlyChained = "", true
@@ -135,6 +144,6 @@ func endpoint(f flags, kube *rest.Config) (antrea.Endpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--antrea-kubeconfig: %w", err)
 	}
-	config.UserAgent = "isobar-agent"
+	config.UserAgent, config.Dial = "isobar-agent", node.Dial
 	return antrea.Fixed(config), nil
 }

@@ -185,6 +185,9 @@ func (a *Agent) Detach(name string) {
 	a.poke()
 }
 
+// Again takes that what a driver lowers for, other than Pods, has changed.
+func (a *Agent) Again() { a.poke() }
+
 // Reread takes that somebody may have changed what the machine has.
 func (a *Agent) Reread() {
 	a.mu.Lock()

@@ -61,6 +61,8 @@ func (m *message) load(f Field, family Family, register uint32) {
 		meta(unix.NFT_META_IIFNAME)
 	case FieldOut:
 		meta(unix.NFT_META_OIFNAME)
+	case FieldMark:
+		meta(unix.NFT_META_MARK)
 	case FieldState:
 		ct(unix.NFT_CT_STATE, false)
 	case FieldOriginalAddr:

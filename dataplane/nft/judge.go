@@ -233,6 +233,8 @@ func (j *judge) value(f Field) (string, bool) {
 		return nameValue(p.In), true
 	case FieldOut:
 		return nameValue(p.Out), true
+	case FieldMark:
+		return stateValue(0), true
 	case FieldState:
 		return stateValue(p.State), true
 	}

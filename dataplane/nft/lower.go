@@ -255,7 +255,11 @@ func (l *lowering) bases() {
 	}
 	input := slices.Concat([]Rule{known, loopback(FieldIn)}, neighbours, guard, l.bypass(policy.Ingress), egress, ingress)
 	forward := slices.Concat([]Rule{known}, guard, itself, egress, ingress)
-	output := slices.Concat([]Rule{known, loopback(FieldOut)}, neighbours, l.bypass(policy.Egress), egress)
+	var own []Rule
+	if l.place.Mark != 0 {
+		own = []Rule{{Verdict: Accept, Comment: "of the agent", Matches: []Match{{Fields: []Field{FieldMark}, Mask: stateValue(MarkMask), Value: stateValue(l.place.Mark & MarkMask)}}}}
+	}
+	output := slices.Concat([]Rule{known, loopback(FieldOut)}, neighbours, own, l.bypass(policy.Egress), egress)
 	if l.place.JudgeProbes {
 		output = append(output, ingress...)
 	}
@@ -266,23 +270,54 @@ func (l *lowering) bases() {
 	}
 }
 
-// bypass returns the rules of what passes unasked.
+// bypass returns the rules of what passes unasked: one for the peers of all that are else alike.
 func (l *lowering) bypass(d policy.Direction) []Rule {
-	var out []Rule
+	type alike struct {
+		family   Family
+		protocol policy.Protocol
+		ports    policy.Ports
+	}
+	var order []alike
+	peers := map[alike][]policy.Block{}
 	for _, b := range l.place.Bypass {
 		if b.Direction != d || !b.Peer.IsValid() {
 			continue
 		}
-		f := familyOf(b.Peer.Addr())
-		field := FieldSource
-		if d == policy.Egress {
-			field = FieldDestination
+		key := alike{familyOf(b.Peer.Addr()), b.Protocol, b.Ports}
+		if peers[key] == nil {
+			order = append(order, key)
 		}
-		for _, t := range l.traffic([]policy.Traffic{{Protocol: b.Protocol, Ports: b.Ports}}, nil, f) {
-			out = append(out, Rule{Family: f, Verdict: Accept, Comment: "bypass", Matches: slices.Concat(inPrefix(field, b.Peer), t)})
+		peers[key] = append(peers[key], policy.Block{Prefix: b.Peer})
+	}
+	field := FieldSource
+	if d == policy.Egress {
+		field = FieldDestination
+	}
+	var out []Rule
+	for _, key := range order {
+		from := l.inBlocks(field, key.family, peers[key])
+		for _, t := range l.traffic([]policy.Traffic{{Protocol: key.protocol, Ports: key.ports}}, nil, key.family) {
+			out = append(out, Rule{Family: key.family, Verdict: Accept, Comment: "bypass", Matches: slices.Concat(from, t)})
 		}
 	}
 	return out
+}
+
+// inBlocks returns the condition that a field is in any of the blocks, of which there are some.
+func (l *lowering) inBlocks(field Field, f Family, blocks []policy.Block) []Match {
+	list := spans(blocks, f)
+	if len(list) == 1 {
+		for _, b := range blocks {
+			if b.Prefix.IsValid() && spanOf(b.Prefix) == list[0] {
+				return inPrefix(field, b.Prefix)
+			}
+		}
+	}
+	s := &Set{Family: f, Fields: []Field{field}, Interval: true}
+	for _, x := range list {
+		s.Elements = append(s.Elements, Element{Key: addrValue(x.first), Last: addrValue(x.last)})
+	}
+	return []Match{in(l.fixed("b", s), field)}
 }
 
 // chain returns the name of the chain that packets of a family meet at a workload, or ""

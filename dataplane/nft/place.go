@@ -17,6 +17,9 @@ type Place struct {
 	// Bypass is what passes to and from the machine itself before any rule is asked: a
 	// way for whoever has to mend a rule.
 	Bypass []Bypass
+	// Mark is that of sockets of this machine whose packets pass before any rule is asked: the
+	// agent's own. 0 means that none do.
+	Mark uint32
 	// JudgeProbes: what processes of this machine send to its Pods is asked the Pods'
 	// rules of ingress. Otherwise it passes, as upstream has it, so that kubelets can
 	// probe; rules of egress of the machine itself count in any case.
@@ -49,6 +52,10 @@ type Local struct {
 	// to it, whatever the Ruleset says.
 	Held bool
 }
+
+// MarkMask has the bits of a socket's mark that are looked at: not those that kube-proxy sets
+// on packets.
+const MarkMask = 0xffff3fff
 
 // Bypass is traffic of the machine itself.
 type Bypass struct {

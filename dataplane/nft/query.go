@@ -427,22 +427,10 @@ func (q *query) peers(r *policy.TargetRule) (certain, perhaps [][]Match) {
 // blocks returns the condition that a peer is in any of the blocks; it is not ok where
 // none can be.
 func (q *query) blocks(blocks []policy.Block) ([]Match, bool) {
-	list := spans(blocks, q.family)
-	if len(list) == 0 {
+	if len(spans(blocks, q.family)) == 0 {
 		return nil, false
 	}
-	if len(list) == 1 {
-		for _, b := range blocks {
-			if b.Prefix.IsValid() && spanOf(b.Prefix) == list[0] {
-				return inPrefix(q.peerField(), b.Prefix), true
-			}
-		}
-	}
-	s := &Set{Family: q.family, Fields: []Field{q.peerField()}, Interval: true}
-	for _, x := range list {
-		s.Elements = append(s.Elements, Element{Key: addrValue(x.first), Last: addrValue(x.last)})
-	}
-	return []Match{in(q.fixed("b", s), q.peerField())}, true
+	return q.inBlocks(q.peerField(), q.family, blocks), true
 }
 
 // services returns the conditions any of which what is sent to a Service meets: by its

@@ -46,13 +46,14 @@ const (
 	FieldOriginalAddr                  // destination before it was translated
 	FieldOriginalPort                  // destination port before it was translated
 	FieldState                         // of the connection: bits, in the order of the machine
+	FieldMark                          // that its socket gave it, in the order of the machine
 )
 
 // fieldNames are nft's words.
 var fieldNames = map[Field]string{
 	FieldSource: "saddr", FieldDestination: "daddr", FieldProtocol: "l4proto", FieldSourcePort: "sport", FieldPort: "dport",
 	FieldType: "type", FieldCode: "code", FieldIn: "iifname", FieldOut: "oifname",
-	FieldOriginalAddr: "ct original daddr", FieldOriginalPort: "ct original proto-dst", FieldState: "ct state",
+	FieldOriginalAddr: "ct original daddr", FieldOriginalPort: "ct original proto-dst", FieldState: "ct state", FieldMark: "mark",
 }
 
 func (f Field) String() string { return fieldNames[f] }
@@ -66,7 +67,7 @@ func (f Field) length(family Family) int {
 		return 2
 	case FieldIn, FieldOut:
 		return 16
-	case FieldState:
+	case FieldState, FieldMark:
 		return 4
 	}
 	return 1
@@ -410,7 +411,7 @@ func text(f Field, family Family, v string) string {
 	for i := range len(v) {
 		n = n<<8 | int(v[i])
 	}
-	if f == FieldState {
+	if f == FieldState || f == FieldMark {
 		return fmt.Sprintf("%#x", v)
 	}
 	return fmt.Sprint(n)

@@ -306,3 +306,25 @@ func TestServiceAddresses(t *testing.T) {
 		}
 	}
 }
+
+// What passes unasked passes from all peers that are named, and from no others.
+func TestBypassPeers(t *testing.T) {
+	host := &policy.Workload{ID: "node/n", Kind: policy.KindNode, Name: "n", Target: target, Addrs: []netip.Addr{netip.MustParseAddr("10.9.0.1")}}
+	rs := policy.Ruleset{Target: target, Workloads: []policy.Enforced{{Workload: host, IsolatedIngress: "p"}}}
+	place := nft.Place{}
+	for _, p := range []string{"10.0.0.0/24", "10.0.2.0/24", "10.0.1.7/32", "fd00::/64"} {
+		place.Bypass = append(place.Bypass, nft.Bypass{Direction: policy.Ingress, Peer: netip.MustParsePrefix(p), Protocol: policy.TCP, Ports: policy.Ports{First: 80, Last: 80}})
+	}
+	place.Bypass = append(place.Bypass,
+		nft.Bypass{Direction: policy.Ingress, Peer: netip.MustParsePrefix("10.0.3.0/24"), Protocol: policy.TCP, Ports: policy.Ports{First: 81, Last: 81}},
+		nft.Bypass{Direction: policy.Egress, Peer: netip.MustParsePrefix("10.0.4.0/24"), Protocol: policy.TCP})
+	objects, _ := nft.Lower(place, rs)
+	for from, want := range map[string]policy.Action{
+		"10.0.0.1": policy.Allow, "10.0.2.255": policy.Allow, "10.0.1.7": policy.Allow,
+		"10.0.1.6": policy.Drop, "10.0.1.8": policy.Drop, "10.0.3.1": policy.Drop, "10.0.4.1": policy.Drop, "9.255.255.255": policy.Drop,
+	} {
+		if got := judge(t, objects, nft.Input, from, "10.9.0.1"); got != want {
+			t.Errorf("from %s: %v, want %v", from, got, want)
+		}
+	}
+}

@@ -19,6 +19,8 @@ import (
 const (
 	// Device is the VXLAN device of a Node.
 	Device = "isovx0"
+	// Port is where Nodes take VXLAN, over UDP.
+	Port = 4789
 	// VNI is the number of the cluster's VXLAN network.
 	VNI = 202
 	// Overhead is how much smaller packets are through the tunnel over IPv4, in bytes; over
@@ -52,7 +54,7 @@ func NewRouter(c Config) (*Router, error) {
 		return nil, fmt.Errorf("mode %q: want %s, %s or %s", c.Mode, Encap, Hybrid, NoEncap)
 	}
 	if c.Port == 0 {
-		c.Port = 4789
+		c.Port = Port
 	}
 	r := &Router{config: c, ns: c.Node}
 	if r.ns == nil {

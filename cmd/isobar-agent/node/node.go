@@ -48,6 +48,9 @@ type Options struct {
 	// plug Pods in and lead packets: then there is none.
 	Mode        route.Mode
 	OnlyChained bool
+	// Bypass is what passes to and from this Node before any policy of Nodes. What the agent itself sends
+	// by Dial does in any case, and so do the tunnels of Pods to other Nodes.
+	Bypass []nft.Bypass
 	// MTU is that of Pods; 0 means what the Node's uplink can carry.
 	MTU int
 	// HoldFor is how long a new Pod is closed that no policy is known to apply to, where the
@@ -106,6 +109,7 @@ type run struct {
 	mu    sync.Mutex
 	agent *agent.Agent // nil before there is one
 	self  route.Node
+	peers []netip.Addr // of other Nodes, sorted
 }
 
 // part runs f until ctx ends; its error ends all.
@@ -302,6 +306,7 @@ func (r *run) keepRoutes(ctx context.Context) error {
 			}
 			nodes = append(nodes, x)
 		}
+		r.setPeers(nodes)
 		wait, now := every, ""
 		if err := r.router.Sync(ctx, nodes); err != nil {
 			wait, now = retry, err.Error()
@@ -353,11 +358,36 @@ func (r *run) setSelf(n route.Node) {
 	r.self = n
 }
 
+// setPeers notes between which addresses there are tunnels.
+func (r *run) setPeers(nodes []route.Node) {
+	var peers []netip.Addr
+	if r.o.Mode != route.NoEncap {
+		for _, n := range nodes {
+			if n.Name != r.o.Name {
+				peers = append(peers, n.Addrs...)
+			}
+		}
+	}
+	slices.SortFunc(peers, netip.Addr.Compare)
+	r.mu.Lock()
+	isSame := slices.Equal(peers, r.peers)
+	r.peers = peers
+	r.mu.Unlock()
+	if !isSame {
+		r.agent.Again()
+	}
+}
+
 // place is what the driver lowers for.
 func (r *run) place() nft.Place {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := nft.Place{Locals: []nft.Local{{ID: policy.WorkloadID(policy.KindNode, "", r.self.Name), Addrs: r.self.Addrs, Host: true}}}
+	p := nft.Place{Mark: Mark, Bypass: slices.Clone(r.o.Bypass), Locals: []nft.Local{{ID: policy.WorkloadID(policy.KindNode, "", r.self.Name), Addrs: r.self.Addrs, Host: true}}}
+	for _, a := range r.peers { // what is in a tunnel is of Pods, and asked of their policies
+		for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
+			p.Bypass = append(p.Bypass, nft.Bypass{Direction: d, Peer: netip.PrefixFrom(a, a.BitLen()), Protocol: policy.UDP, Ports: policy.Ports{First: route.Port, Last: route.Port}})
+		}
+	}
 	for _, pod := range r.agent.Pods() {
 		p.Locals = append(p.Locals, nft.Local{ID: pod.ID(), Addrs: pod.Addrs, Interface: pod.Interface, Held: !pod.Known})
 	}

@@ -31,7 +31,9 @@ import (
 	"isobar.dev/compile"
 	"isobar.dev/control/agent"
 	"isobar.dev/control/feed"
+	"isobar.dev/dataplane/nft"
 	"isobar.dev/dataplane/route"
+	"isobar.dev/policy"
 	simlab "isobar.dev/sim/lab"
 	"isobar.dev/source/antrea"
 	"isobar.dev/source/manifest"
@@ -53,9 +55,9 @@ type cluster struct {
 	kube  *fake.Clientset
 	feed  *feed.Feed
 	dir   string
-	host  string // of the controller
-	agent *agent.Agent
-	stop  func() // the agent
+	host  string            // of the controller
+	agent *agent.Agent      // of the first Node
+	stop  map[string]func() // the agents, by Node
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool // of the controller
@@ -65,7 +67,7 @@ func newCluster(t *testing.T) *cluster {
 	if err := simlab.Missing(); err != nil {
 		t.Skip(err)
 	}
-	c := &cluster{T: t, kube: fake.NewClientset(), feed: feed.New(compile.NewEngine()), dir: t.TempDir(), conns: map[net.Conn]bool{}, stop: func() {}}
+	c := &cluster{T: t, kube: fake.NewClientset(), feed: feed.New(compile.NewEngine()), dir: t.TempDir(), conns: map[net.Conn]bool{}, stop: map[string]func(){}}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -76,13 +78,15 @@ func newCluster(t *testing.T) *cluster {
 	}
 	c.lab, err = simlab.New(simlab.Options{
 		Nodes: 2, Dir: filepath.Join(c.dir, "runtimes"), Plugins: plugins, Plugin: plugin.Name,
-		Config: func(string) map[string]any { return map[string]any{"socket": c.socket()} },
+		Config: func(node string) map[string]any { return map[string]any{"socket": c.socket(node)} },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		c.stop()
+		for _, stop := range c.stop {
+			stop()
+		}
 		if err := c.lab.Close(); err != nil {
 			t.Error(err)
 		}
@@ -99,7 +103,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-func (c *cluster) socket() string { return filepath.Join(c.dir, "cni.sock") }
+func (c *cluster) socket(node string) string { return filepath.Join(c.dir, node+".sock") }
 
 // world makes the controller know what manifests say, and nothing else.
 func (c *cluster) world(manifests string) {
@@ -157,7 +161,8 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	events := c.feed.Watch(r.Context(), feed.Resource(i), feed.WatchOptions{Span: feed.SpanOf("node-1"), Marks: true})
+	_, node, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "nodeName=")
+	events := c.feed.Watch(r.Context(), feed.Resource(i), feed.WatchOptions{Span: feed.SpanOf(node), Marks: true})
 	defer events.Stop()
 	for e := range events.ResultChan() {
 		o := e.Object
@@ -181,16 +186,23 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // run starts the agent of the first Node anew, and waits until it can attach Pods.
 func (c *cluster) run(change func(*node.Options)) {
 	c.Helper()
-	c.stop()
+	c.agent = c.runOn(c.lab.Nodes[0], change)
+}
+
+func (c *cluster) runOn(n *simlab.Node, change func(*node.Options)) *agent.Agent {
+	c.Helper()
+	if stop := c.stop[n.Name]; stop != nil {
+		stop()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	started, ended := make(chan *agent.Agent, 1), make(chan error, 1)
-	space := c.lab.Nodes[0].Space
+	space := n.Space
 	o := node.Options{
-		Name: "node-1", Kube: c.kube, StateDir: filepath.Join(c.dir, "state"), AddressDir: filepath.Join(c.dir, "networks"), Socket: c.socket(), Mode: route.Encap,
+		Name: n.Name, Kube: c.kube, StateDir: filepath.Join(c.dir, n.Name, "state"), AddressDir: filepath.Join(c.dir, n.Name, "networks"), Socket: c.socket(n.Name), Mode: route.Encap,
 		Space: space, Log: slog.New(slog.NewTextHandler(c.Output(), nil)),
-		Controller: antrea.Fixed(&rest.Config{Host: c.host, Timeout: 0, Dial: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+		Controller: antrea.Fixed(&rest.Config{Host: c.host, Dial: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 			failed := space.Do(func(ns.NetNS) error {
-				conn, err = (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, addr)
+				conn, err = node.Dial(ctx, network, addr)
 				return nil
 			})
 			return conn, errors.Join(err, failed)
@@ -199,24 +211,26 @@ func (c *cluster) run(change func(*node.Options)) {
 	}
 	change(&o)
 	go func() { ended <- node.Run(ctx, o) }()
-	c.stop = sync.OnceFunc(func() {
+	c.stop[n.Name] = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			c.Error(err)
 		}
 	})
+	var a *agent.Agent
 	select {
-	case c.agent = <-started:
+	case a = <-started:
 	case err := <-ended:
 		ended <- nil
 		c.Fatal(err)
 	}
 	c.await("a State", func() error {
-		if s := c.agent.Status(); !s.Known || s.Err != nil {
+		if s := a.Status(); !s.Known || s.Err != nil {
 			return errors.New(s.String())
 		}
 		return nil
 	})
+	return a
 }
 
 func (c *cluster) await(what string, check func() error) {
@@ -227,19 +241,21 @@ func (c *cluster) await(what string, check func() error) {
 			return
 		}
 		if time.Now().After(end) {
-			c.Fatalf("%s: %v; %+v", what, err, c.agent.Status())
+			c.Fatalf("%s: %v", what, err)
 		}
 	}
 }
 
 // plug makes a Pod at the API server and on the first Node.
-func (c *cluster) plug(name string, labels map[string]string) *simlab.Pod {
+func (c *cluster) plug(name string) *simlab.Pod { return c.plugAt(c.lab.Nodes[0], name) }
+
+func (c *cluster) plugAt(n *simlab.Node, name string) *simlab.Pod {
 	c.Helper()
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: types.UID("uid-" + name), Labels: labels, ResourceVersion: "7"}, Spec: corev1.PodSpec{NodeName: "node-1"}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, UID: types.UID("uid-" + name), ResourceVersion: "7"}, Spec: corev1.PodSpec{NodeName: n.Name}}
 	if _, err := c.kube.CoreV1().Pods("x").Create(c.Context(), p, metav1.CreateOptions{}); err != nil {
 		c.Fatal(err)
 	}
-	if _, err := c.lab.Nodes[0].Start(c.Context(), p); err != nil {
+	if _, err := n.Start(c.Context(), p); err != nil {
 		c.Fatal(err)
 	}
 	return c.lab.Pod("x", name)
@@ -264,7 +280,10 @@ func (c *cluster) reaches(when string, from, to *simlab.Pod, port uint16, want s
 }
 
 func manifestsOf(pods map[string]string, more ...string) string {
-	out := "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n---\napiVersion: v1\nkind: Node\nmetadata: {name: node-1}\nstatus: {addresses: [{type: InternalIP, address: 10.99.0.1}]}\n"
+	out := "apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n"
+	for i := 1; i <= 2; i++ {
+		out += fmt.Sprintf("---\napiVersion: v1\nkind: Node\nmetadata: {name: node-%d}\nstatus: {addresses: [{type: InternalIP, address: 10.99.0.%d}]}\n", i, i)
+	}
 	for name, addr := range pods {
 		out += fmt.Sprintf("---\napiVersion: v1\nkind: Pod\nmetadata: {namespace: x, name: %s, labels: {app: %s}}\nspec: {nodeName: node-1}\nstatus: {podIPs: [{ip: %s}]}\n", name, name, addr)
 	}
@@ -280,7 +299,7 @@ func TestHeld(t *testing.T) {
 	c := newCluster(t)
 	hold := func(o *node.Options) { o.HoldFor = time.Hour }
 	c.run(hold)
-	a, b := c.plug("a", nil), c.plug("b", nil)
+	a, b := c.plug("a"), c.plug("b")
 	c.reaches("both are unknown", a, b, 80, simlab.Drop)
 	if v := c.ask(c.lab.Nodes[0].Space, b.Space, b.Addrs[0], 80); v != simlab.Allow {
 		t.Errorf("a kubelet's probe: %s", v)
@@ -319,8 +338,142 @@ spec:
 	// Without the controller: what is known is open, and what is new is closed, however short it would be.
 	c.host = "http://10.99.0.2:1"
 	c.run(func(o *node.Options) { o.HoldFor = 0 })
-	d := c.plug("d", nil)
+	d := c.plug("d")
 	c.reaches("known, without the controller", a, b, 80, simlab.Allow)
 	c.reaches("new, without the controller", d, b, 80, simlab.Drop)
 	c.reaches("new, without the controller", a, d, 80, simlab.Drop)
+}
+
+// Whatever policies deny the Nodes, agents follow their controller, and Pods reach those of the other Node
+// through the tunnel; what was said to pass does.
+func TestNodesAreDeniedAll(t *testing.T) {
+	c := newCluster(t)
+	one, two := c.lab.Nodes[0], c.lab.Nodes[1]
+	bypass := func(texts ...string) func(*node.Options) {
+		return func(o *node.Options) {
+			for _, text := range texts {
+				b, err := node.ParseBypass(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Bypass = append(o.Bypass, b)
+			}
+		}
+	}
+	_, controller, _ := strings.Cut(c.host[len("http://"):], ":")
+	other := c.runOn(two, bypass("ingress,10.99.0.0/24,TCP/"+controller)) // as a Node whose servers others need
+	c.run(bypass("ingress,10.99.0.2/32,TCP/22", "egress,10.99.0.0/24,TCP/8000-8001"))
+	a, b := c.plugAt(one, "a"), c.plugAt(two, "b")
+	ask := func(from, to *simlab.Node, port uint16) simlab.Verdict {
+		return c.ask(from.Space, to.Space, to.Addrs[0], port)
+	}
+	closed := manifestsOf(nil, `apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: nothing}
+spec:
+  priority: 1
+  appliedTo: [{nodeSelector: {}}]
+  ingress: [{action: Drop}]
+  egress: [{action: Drop}]
+`)
+	for range 2 {
+		c.world(closed)
+		c.await("closed", func() error {
+			if s, o := c.agent.Status(), other.Status(); s.Realized != 1 || o.Realized != 1 || s.Err != nil || o.Err != nil || len(s.Held)+len(o.Held) > 0 {
+				return fmt.Errorf("%v, %v", s, o)
+			}
+			return nil
+		})
+		for _, tt := range []struct {
+			what string
+			got  simlab.Verdict
+			want simlab.Verdict
+		}{
+			{"one to two", ask(one, two, 80), simlab.Drop},
+			{"two to one", ask(two, one, 80), simlab.Drop},
+			{"two to one, what passes into one, and not out of two", ask(two, one, 22), simlab.Drop},
+			{"one to two, what passes out of one, and not into two", ask(one, two, 8001), simlab.Drop},
+			{"Pod to Pod through the tunnel", c.ask(a.Space, b.Space, b.Addrs[0], 80), simlab.Allow},
+			{"Pod to Pod through the tunnel", c.ask(b.Space, a.Space, a.Addrs[0], 80), simlab.Allow},
+			{"Pod to the Node", c.ask(a.Space, one.Space, one.Addrs[0], 80), simlab.Drop},
+		} {
+			if tt.got != tt.want {
+				t.Errorf("%s: %s, want %s", tt.what, tt.got, tt.want)
+			}
+		}
+		c.disconnect() // so that there is no connection of before
+		c.world(manifestsOf(nil))
+		c.await("open", func() error {
+			if v, w := ask(one, two, 80), ask(two, one, 80); v != simlab.Allow || w != simlab.Allow {
+				return fmt.Errorf("%s and %s; %+v, %+v", v, w, c.agent.Status(), other.Status())
+			}
+			return nil
+		})
+	}
+	c.runOn(two, func(*node.Options) {})
+	c.runOn(two, bypass("ingress,10.99.0.0/24,TCP/"+controller, "ingress,10.99.0.0/24,TCP/8001", "egress,0.0.0.0/0,TCP/22"))
+	c.world(closed)
+	c.await("closed", func() error {
+		if v := ask(one, two, 80); v != simlab.Drop {
+			return errors.New(string(v))
+		}
+		return nil
+	})
+	if v, w := ask(two, one, 22), ask(one, two, 8001); v != simlab.Allow || w != simlab.Allow {
+		t.Errorf("what passes at both ends: %s, %s", v, w)
+	}
+
+	// A tunnel to a Node that comes later passes too.
+	through := func(want simlab.Verdict) func() error {
+		return func() error {
+			if v := c.ask(b.Space, a.Space, a.Addrs[0], 80); v != want {
+				return errors.New(string(v))
+			}
+			return nil
+		}
+	}
+	nodes := c.kube.CoreV1().Nodes()
+	o, err := nodes.Get(t.Context(), two.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nodes.Delete(t.Context(), two.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.await("no way to a Node that is gone", through(simlab.Drop))
+	if _, err := nodes.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.await("a way to one that is there again", through(simlab.Allow))
+}
+
+func TestParseBypass(t *testing.T) {
+	tcp := func(first, last uint16) nft.Bypass {
+		return nft.Bypass{Direction: policy.Ingress, Peer: netip.MustParsePrefix("10.0.0.0/8"), Protocol: policy.TCP, Ports: policy.Ports{First: first, Last: last}}
+	}
+	for _, tt := range []struct {
+		in   string
+		want nft.Bypass
+		ok   bool
+	}{
+		{"ingress,10.0.0.0/8,TCP/22", tcp(22, 22), true},
+		{"ingress,10.0.0.0/8,TCP/1-65535", tcp(1, 65535), true},
+		{"egress,::/0,Any", nft.Bypass{Direction: policy.Egress, Peer: netip.MustParsePrefix("::/0"), Protocol: policy.AnyProtocol}, true},
+		{"egress,::/0,Any/1", nft.Bypass{}, false},
+		{"ingress,10.0.0.1/8,TCP/22", nft.Bypass{}, false}, // is it the address or the range that is meant?
+		{"ingress,10.0.0.1,TCP/22", nft.Bypass{}, false},
+		{"ingress,10.0.0.0/8,TCP/23-22", nft.Bypass{}, false},
+		{"ingress,10.0.0.0/8,TCP/0", nft.Bypass{}, false},
+		{"ingress,10.0.0.0/8,TCP/65536", nft.Bypass{}, false},
+		{"ingress,10.0.0.0/8,TCP/", nft.Bypass{}, false},
+		{"ingress,10.0.0.0/8,tcp", nft.Bypass{}, false},
+		{"in,10.0.0.0/8,TCP", nft.Bypass{}, false},
+		{"ingress,::ffff:10.0.0.0/104,TCP", nft.Bypass{}, false},
+		{"", nft.Bypass{}, false},
+	} {
+		got, err := node.ParseBypass(tt.in)
+		if got != tt.want || (err == nil) != tt.ok {
+			t.Errorf("ParseBypass(%q) = %+v, %v; want %+v, ok %t", tt.in, got, err, tt.want, tt.ok)
+		}
+	}
 }
