@@ -163,17 +163,15 @@ func (p process) Apply(ctx context.Context, changes []plan.Change[nft.Object]) e
 }
 
 func TestPlan(t *testing.T) {
-	r := newRouter(t)
-	kernel := nft.Kernel{NetNS: int(r.ns)}
 	plantest.Run(t, states(), func(tb testing.TB) plantest.Place[nft.Object] {
-		r.TB = tb
+		r := newRouter(tb)
+		kernel := nft.Kernel{NetNS: int(r.ns)}
 		must := func(err error) {
 			tb.Helper()
 			if err != nil {
 				tb.Fatal(err)
 			}
 		}
-		must(kernel.Clear())
 		writes, failAfter, unreadable := 0, -1, false
 		r.place = place(shop())
 		return plantest.Place[nft.Object]{
