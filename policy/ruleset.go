@@ -7,7 +7,7 @@ import (
 )
 
 // Ruleset is what one Target must enforce. Everything in it is sorted, so equal
-// content has equal bytes.
+// content has equal bytes. Its lists are not changed once somebody else has it.
 type Ruleset struct {
 	Target    string
 	Workloads []Enforced   // by Workload.ID

@@ -13,13 +13,14 @@ type book struct {
 	// others are addresses that stand for something else than a given workload may say:
 	// with the networks of all who have them. An address that workloads of one network
 	// alone have is not in it.
-	others map[netip.Addr][]string
+	others   map[netip.Addr][]string
+	networks map[string]bool // of all who are a peer
 }
 
 // newBook notes the addresses that workloads of several networks have.
 func (l *lowering) newBook() *book {
-	b := &book{others: map[netip.Addr][]string{}}
 	networks := map[string]bool{}
+	b := &book{others: map[netip.Addr][]string{}, networks: networks}
 	for _, e := range l.rs.Workloads {
 		if e.Workload.IsPeer() {
 			networks[e.Workload.Network] = true

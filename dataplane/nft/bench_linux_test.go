@@ -119,7 +119,7 @@ func BenchmarkElement(b *testing.B) {
 			objects, _ := nft.Lower(nft.Place{}, rs)
 			var set *nft.Set
 			for _, o := range objects {
-				if o.Set != nil && len(o.Set.Elements) == size {
+				if o.Set != nil && o.Set.Len() == size {
 					set = o.Set
 				}
 			}

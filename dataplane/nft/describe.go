@@ -25,20 +25,18 @@ func describe(c plan.Change[Object]) string {
 		return "counter of " + o.Counter.Rule
 	}
 	add, gone := changed(c)
-	return fmt.Sprintf("+%d -%d of %d elements", len(add), len(gone), len(o.Set.Elements))
+	return fmt.Sprintf("+%d -%d of %d elements", len(add), len(gone), o.Set.Len())
 }
 
 // changed returns the elements that a change of a set adds and deletes.
 func changed(c plan.Change[Object]) (add, gone []Element) {
 	switch {
 	case c.Have == nil:
-		return c.Want.Set.Elements, nil
+		return c.Want.Set.List(), nil
 	case c.Want == nil:
-		return nil, c.Have.Set.Elements
-	case c.Want.Set.base == c.Have.Set:
-		return c.Want.Set.plus, c.Want.Set.minus
+		return nil, c.Have.Set.List()
 	}
-	return difference(c.Have.Set.Elements, c.Want.Set.Elements)
+	return c.Want.Set.since(c.Have.Set)
 }
 
 // difference returns what want has and have has not, and the other way round; both are sorted.

@@ -42,14 +42,12 @@ func NewDriver(c Config) *Driver {
 	return &Driver{config: c}
 }
 
-// Lower returns the table that enforces rs on this machine.
+// Lower returns the table that enforces rs on this machine. What is in rs is not changed afterwards.
 func (d *Driver) Lower(rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 	p := d.config.Place()
 	p.Missing.Log = p.Missing.Log || d.missing.Log
 	p.Missing.Reject = p.Missing.Reject || d.missing.Reject
-	d.memo.begin()
-	defer d.memo.end(rs)
-	return lower(p, rs, &d.memo)
+	return d.memo.lower(p, rs)
 }
 
 // Equal says whether an Object that was read is what is wanted.

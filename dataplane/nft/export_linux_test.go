@@ -248,20 +248,28 @@ func Lacks(netns int) (missing Missing, notes []plan.Note, needed error, err err
 	return missing, notes, needed, err
 }
 
+// Lowering returns what d has of its last Lower, which is another when it was made anew.
+func (d *Driver) Lowering() any {
+	if d.memo.last == nil {
+		return nil
+	}
+	return d.memo.last
+}
+
 // Changed is changed.
 var Changed = changed
 
 // Difference returns what changed must be.
 func Difference(have, want *Object) (add, gone []Element) {
 	if have == nil {
-		return want.Set.Elements, nil
+		return want.Set.List(), nil
 	}
-	return difference(have.Set.Elements, want.Set.Elements)
+	return difference(have.Set.List(), want.Set.List())
 }
 
-// IsDerived says whether a change is of a set that was made of another.
+// IsDerived says whether a change is of sets of which it is known at once how they differ.
 func IsDerived(c plan.Change[Object]) bool {
-	return c.Have != nil && c.Want != nil && c.Want.Set.base == c.Have.Set
+	return c.Have != nil && c.Want != nil && c.Want.Set.addrs.Len() > 0 && c.Have.Set.addrs.Len() > 0
 }
 
 // CommentOf is commentOf.

@@ -3,6 +3,8 @@ package nft
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 
 	"isobar.dev/policy"
@@ -16,9 +18,7 @@ func (q *query) group(key string) (certain, perhaps string) {
 	if len(q.book.others) > 0 {
 		name += "\n" + q.subject.Network
 	}
-	h := hash(name)
-	certain = fmt.Sprint("g", q.family, "-", h)
-	perhaps = fmt.Sprint("u", q.family, "-", h)
+	certain, perhaps = groupNames(name, q.family)
 	if _, done := q.objects[setKey(certain)]; !done {
 		q.groupSets(key, certain, perhaps)
 	}
@@ -26,6 +26,12 @@ func (q *query) group(key string) (certain, perhaps string) {
 		perhaps = ""
 	}
 	return certain, perhaps
+}
+
+// groupNames are the names of the two sets of a group.
+func groupNames(key string, f Family) (certain, perhaps string) {
+	h := hash(key)
+	return fmt.Sprint("g", f, "-", h), fmt.Sprint("u", f, "-", h)
 }
 
 func (q *query) groupSets(key, certain, perhaps string) {
@@ -57,19 +63,25 @@ func (q *query) groupSets(key, certain, perhaps string) {
 	}
 }
 
-// memo keeps what was made of groups from one Lower to the next, so that a member more
-// of a large one costs little. What comes out is the same without it. A nil memo keeps nothing.
+// memo keeps what was made by one Lower for the next, so that a member more of a large group
+// costs little. What comes out is the same without it. A nil memo keeps nothing.
 type memo struct {
+	last *lowered
 	sets map[string]*madeSet
 	nets map[string]madeNetworks
 }
 
+// lowered is what a Lower was given, and made of it.
+type lowered struct {
+	lowering *lowering
+	refusals []policy.Refusal
+}
+
 // madeSet is a set, and what it was made of.
 type madeSet struct {
-	from   []*policy.Workload // a list of its own: whose it was may change it
-	set    *Set
-	unique bool // no two workloads have one address
-	used   bool // by this Lower
+	from []*policy.Workload
+	set  *Set
+	used bool // by this Lower
 }
 
 type madeNetworks struct {
@@ -106,13 +118,78 @@ func (m *memo) end(rs policy.Ruleset) {
 	}
 }
 
+// lower is lower, with what is known.
+func (m *memo) lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
+	if m.last == nil || !m.last.turnInto(p, rs) {
+		m.last = nil // of which nothing is to be kept beside the next
+		m.begin()
+		l := newLowering(p, rs, m)
+		m.last = &lowered{l, l.all()}
+		m.end(rs)
+	}
+	// Whoever has the Objects may change what is in the map.
+	return maps.Clone(m.last.lowering.objects), m.last.refusals
+}
+
+// turnInto makes of x what is lowered of rs, where nothing is another but members of groups, which are in
+// sets of their own, and says whether it has.
+func (x *lowered) turnInto(p Place, rs policy.Ruleset) bool {
+	l := x.lowering
+	if !isSame(l.rs.Rules, rs.Rules) || !isSame(l.rs.Workloads, rs.Workloads) || len(l.rs.Groups) != len(rs.Groups) ||
+		l.rs.Target != rs.Target || len(l.book.networks) != 1 || !reflect.DeepEqual(l.place, p) {
+		return false
+	}
+	type change struct {
+		*policy.Members
+		add, gone []*policy.Workload
+	}
+	var changes []change
+	for i := range rs.Groups {
+		was, is := &l.rs.Groups[i], &rs.Groups[i]
+		switch {
+		case was.Key != is.Key:
+			return false
+		case isSame(was.Workloads, is.Workloads):
+			continue
+		case l.looked[is.Key]:
+			return false
+		}
+		add, gone := movedWorkloads(was.Workloads, is.Workloads)
+		for _, w := range add {
+			if !l.book.networks[w.Network] {
+				return false
+			}
+		}
+		changes = append(changes, change{is, add, gone})
+	}
+	l.rs = rs
+	for i := range rs.Groups {
+		l.groups[rs.Groups[i].Key] = &rs.Groups[i]
+	}
+	for _, c := range changes {
+		for _, f := range families {
+			name, _ := groupNames(c.Key, f)
+			if made := l.memo.sets[name]; made != nil {
+				made.turnInto(c.Workloads, c.add, c.gone, f)
+				l.objects[setKey(name)] = Object{Set: made.set}
+			}
+		}
+	}
+	return true
+}
+
+// isSame says whether the lists are one.
+func isSame[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
 // networks returns those of a group's members.
 func (m *memo) networks(g *policy.Members) []string {
 	var out []string
 	list := g.Workloads
 	if m != nil {
 		made := m.nets[g.Key]
-		if slices.Equal(made.from, list) {
+		if isSame(made.from, list) {
 			return made.networks
 		}
 		if len(made.networks) == 1 && len(list) > 0 {
@@ -127,7 +204,7 @@ func (m *memo) networks(g *policy.Members) []string {
 		}
 	}
 	if m != nil {
-		m.nets[g.Key] = madeNetworks{slices.Clone(g.Workloads), out}
+		m.nets[g.Key] = madeNetworks{g.Workloads, out}
 	}
 	return out
 }
@@ -135,29 +212,40 @@ func (m *memo) networks(g *policy.Members) []string {
 // set returns the set of the addresses of a group's members.
 func (m *memo) set(name string, g *policy.Members, f Family) *Set {
 	if m == nil {
-		return newMadeSet(name, g.Workloads, f).set
+		return newGroupSet(name, g.Workloads, f)
 	}
 	made := m.sets[name]
 	switch {
 	case made == nil:
-		made = newMadeSet(name, g.Workloads, f)
-	case !slices.Equal(made.from, g.Workloads):
-		made = made.turnedInto(g.Workloads, f)
+		made = &madeSet{from: g.Workloads, set: newGroupSet(name, g.Workloads, f)}
+		m.sets[name] = made
+	case !isSame(made.from, g.Workloads):
+		add, gone := movedWorkloads(made.from, g.Workloads)
+		made.turnInto(g.Workloads, add, gone, f)
 	}
 	made.used = true
-	m.sets[name] = made
 	return made.set
 }
 
-func newMadeSet(name string, workloads []*policy.Workload, f Family) *madeSet {
-	s := &Set{Name: name, Family: f, Fields: []Field{FieldSource}, Elements: elementsIn(workloads, f)}
-	n := len(s.Elements)
-	s.Elements = slices.CompactFunc(s.Elements, func(a, b Element) bool { return a.Key == b.Key })
-	return &madeSet{from: slices.Clone(workloads), set: s, unique: n == len(s.Elements)}
+func newGroupSet(name string, workloads []*policy.Workload, f Family) *Set {
+	keys := keysIn(workloads, f)
+	slices.Sort(keys)
+	return &Set{Name: name, Family: f, Fields: []Field{FieldSource}, addrs: policy.TableOf(func(yield func(string, int) bool) {
+		for len(keys) > 0 {
+			n := 1
+			for n < len(keys) && keys[n] == keys[0] {
+				n++
+			}
+			if !yield(keys[0], n) {
+				return
+			}
+			keys = keys[n:]
+		}
+	})}
 }
 
-// elementsIn returns the addresses of workloads, sorted; their bytes are one string.
-func elementsIn(workloads []*policy.Workload, f Family) []Element {
+// keysIn returns the addresses of workloads; their bytes are one string.
+func keysIn(workloads []*policy.Workload, f Family) []string {
 	var b []byte
 	for _, w := range workloads {
 		for _, a := range w.Addrs {
@@ -173,45 +261,35 @@ func elementsIn(workloads []*policy.Workload, f Family) []Element {
 		}
 	}
 	n, all := f.addrLen(), string(b)
-	out := make([]Element, 0, len(all)/n)
+	out := make([]string, 0, len(all)/n)
 	for ; len(all) > 0; all = all[n:] {
-		out = append(out, Element{Key: all[:n]})
+		out = append(out, all[:n])
 	}
-	slices.SortFunc(out, func(a, b Element) int { return cmp.Compare(a.Key, b.Key) })
 	return out
 }
 
-// turnedInto returns the set of other workloads, made of s if few are others.
-func (s *madeSet) turnedInto(workloads []*policy.Workload, f Family) *madeSet {
-	add, gone := movedWorkloads(s.from, workloads)
-	plus, minus := difference(elementsIn(gone, f), elementsIn(add, f))
-	if !s.unique || len(plus)+len(minus) > len(s.set.Elements)/4 {
-		return newMadeSet(s.set.Name, workloads, f)
+// turnInto makes of s what is made of workloads, which are those of before with some more and without
+// some.
+func (s *madeSet) turnInto(workloads, add, gone []*policy.Workload, f Family) {
+	from := s.from
+	s.from = workloads
+	if len(add)+len(gone) > len(from)/4 {
+		s.set = newGroupSet(s.set.Name, workloads, f)
+		return
 	}
-	if len(plus)+len(minus) == 0 {
-		return &madeSet{from: slices.Clone(workloads), set: s.set, unique: true}
+	set := *s.set // which others have
+	for _, key := range keysIn(add, f) {
+		n, _ := set.addrs.Get(key)
+		set.addrs = set.addrs.Put(key, n+1)
 	}
-	set := *s.set
-	set.base, set.plus, set.minus = s.set, plus, minus
-	set.Elements = make([]Element, 0, len(s.set.Elements)+len(plus))
-	for _, e := range s.set.Elements {
-		for len(plus) > 0 && plus[0].Key <= e.Key {
-			set.Elements, plus = append(set.Elements, plus[0]), plus[1:]
-		}
-		if len(minus) > 0 && minus[0].Key == e.Key {
-			minus = minus[1:]
-			continue
-		}
-		set.Elements = append(set.Elements, e)
-	}
-	set.Elements = append(set.Elements, plus...)
-	for i := 1; i < len(set.Elements); i++ {
-		if set.Elements[i-1].Key == set.Elements[i].Key { // an address that two workloads have
-			return newMadeSet(s.set.Name, workloads, f)
+	for _, key := range keysIn(gone, f) {
+		if n, _ := set.addrs.Get(key); n > 1 {
+			set.addrs = set.addrs.Put(key, n-1)
+		} else {
+			set.addrs = set.addrs.Delete(key)
 		}
 	}
-	set.base.base, set.base.plus, set.base.minus = nil, nil, nil // which nobody asks for any more
-	return &madeSet{from: slices.Clone(workloads), set: &set, unique: true}
+	s.set = &set
 }
 
 // movedWorkloads returns which workloads are in b alone, and which in a alone; both are by ID. One that

@@ -1,11 +1,8 @@
 package nft
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
-	"strings"
 
 	"isobar.dev/policy"
 )
@@ -191,14 +188,8 @@ func (j *judge) lookup(name string, fields []Field) (Element, bool, error) {
 	if len(values) > 1 {
 		key = concat(values...)
 	}
-	i, found := slices.BinarySearchFunc(s.Elements, key, func(e Element, k string) int { return strings.Compare(e.Key, k) })
-	switch {
-	case found:
-		return s.Elements[i], true, nil
-	case s.Interval && i > 0 && cmp.Compare(key, s.Elements[i-1].Last) <= 0:
-		return s.Elements[i-1], true, nil
-	}
-	return Element{}, false, nil
+	e, found := s.find(key)
+	return e, found, nil
 }
 
 // value returns a field of the packet, if it has it.

@@ -92,21 +92,28 @@ func isSilent(f policy.Flow) bool {
 
 // What a Driver keeps from one Ruleset to the next changes nothing of what it makes.
 func TestDriverLowersAsLower(t *testing.T) {
-	reused := 0
+	reused, again := 0, 0
 	for seed := range policytest.Seeds(t, 15) {
 		rnd := policytest.Rand(seed)
 		var p nft.Place
 		d := nft.NewDriver(nft.Config{Place: func() nft.Place { return p }})
 		have := map[string]nft.Object{}
 		engine := compile.NewEngine()
-		for step, s := range policytest.Walk(rnd, policytest.World(rnd, 20+rnd.IntN(20)), 12) {
+		var last policy.Ruleset
+		for step, s := range policytest.Walk(rnd, policytest.World(rnd, 20+rnd.IntN(20)), 20) {
 			s = onNode(s)
 			p = place(s)
 			engine.Update(s)
 			rs, _ := engine.Ruleset(target)
 			rs.Target = target
+			keep(&rs, last)
+			last = rs
 			want, refusals := nft.Lower(p, rs)
+			before := d.Lowering()
 			got, told := d.Lower(rs)
+			if before != nil && d.Lowering() == before {
+				again++
+			}
 			if dump(got) != dump(want) || !reflect.DeepEqual(refusals, told) {
 				t.Fatalf("seed %d, step %d:\n%s\n%s", seed, step, dump(got), dump(want))
 			}
@@ -131,9 +138,26 @@ func TestDriverLowersAsLower(t *testing.T) {
 			have = got
 		}
 	}
-	t.Logf("%d sets were made of others", reused)
-	if reused < 20 {
-		t.Errorf("%d sets were made of others", reused)
+	t.Logf("%d sets were made of others; %d times only groups had other members", reused, again)
+	if reused < 20 || again < 20 {
+		t.Error("the walks are not telling")
+	}
+}
+
+// keep makes lists of rs those of last that are equal, as a source keeps what is not changed.
+func keep(rs *policy.Ruleset, last policy.Ruleset) {
+	if reflect.DeepEqual(rs.Rules, last.Rules) {
+		rs.Rules = last.Rules
+	}
+	if reflect.DeepEqual(rs.Workloads, last.Workloads) {
+		rs.Workloads = last.Workloads
+	}
+	for i := range rs.Groups {
+		for _, g := range last.Groups {
+			if g.Key == rs.Groups[i].Key && slices.Equal(g.Workloads, rs.Groups[i].Workloads) {
+				rs.Groups[i].Workloads = g.Workloads
+			}
+		}
 	}
 }
 
@@ -142,7 +166,7 @@ func text(o nft.Object) string { return dump(map[string]nft.Object{"": o}) }
 // Addresses that several members of a group have stay until the last one goes.
 func TestSharedMembers(t *testing.T) {
 	d := nft.NewDriver(nft.Config{})
-	rs := many(1, 1, 1, 20)
+	rs := many(1, 2, 2, 20)
 	base := rs.Groups[0].Workloads
 	same := *base[3]
 	same.ID = "pod/far/9"
@@ -160,10 +184,61 @@ func TestSharedMembers(t *testing.T) {
 		nil,
 		base,
 	} {
-		rs.Groups = []policy.Members{{Key: rs.Groups[0].Key, Workloads: list}}
+		rs.Groups = []policy.Members{{Key: rs.Groups[0].Key, Workloads: list}, rs.Groups[1]}
 		want, _ := nft.Lower(nft.Place{}, rs)
 		if got, _ := d.Lower(rs); dump(got) != dump(want) {
 			t.Errorf("step %d: %s\nwant %s", i, dump(got), dump(want))
+		}
+	}
+}
+
+// What is other than the members of a group makes the table anew, when all else is what it was, too.
+func TestDriverSeesEachPart(t *testing.T) {
+	first := many(2, 2, 2, 5)
+	named := first.Rules[0]
+	named.Key, named.Direction, named.Traffic = policy.RuleKey(named.Policy, policy.Egress, 0, ""), policy.Egress, []policy.Traffic{{Protocol: policy.TCP, PortName: "web"}}
+	first.Rules = append(first.Rules, named)
+	first.Workloads[0].Egress = []string{named.Key}
+	with := func(i int, w policy.Workload) []policy.Members {
+		w.ID += "x"
+		groups := slices.Clone(first.Groups)
+		groups[i].Workloads = append(slices.Clone(groups[i].Workloads), &w)
+		return groups
+	}
+	far, port, clash := *member(1, 77), *member(0, 78), *first.Groups[0].Workloads[2]
+	far.Network, clash.Network = "vpc-1", "vpc-1"
+	port.Ports = []policy.NamedPort{{Name: "web", Protocol: policy.TCP, Port: 8080}}
+	for name, change := range map[string]func(*policy.Ruleset, *nft.Place){
+		"a rule": func(rs *policy.Ruleset, _ *nft.Place) {
+			rs.Rules = slices.Clone(rs.Rules)
+			rs.Rules[1].Action = policy.Drop
+		},
+		"whom rules apply to": func(rs *policy.Ruleset, _ *nft.Place) {
+			rs.Workloads = slices.Clone(rs.Workloads)
+			rs.Workloads[1].Ingress = rs.Workloads[1].Ingress[:1]
+		},
+		"the machine": func(_ *policy.Ruleset, p *nft.Place) { p.JudgeProbes = true },
+		"which group a list is of": func(rs *policy.Ruleset, _ *nft.Place) {
+			rs.Groups = slices.Clone(rs.Groups)
+			rs.Groups[0].Key = "pod ns=a"
+		},
+		"a member of another network":    func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = with(1, far) },
+		"another network's address":      func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = with(1, clash) },
+		"a member with a port of a name": func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = with(0, port) },
+		"a group less":                   func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = rs.Groups[:1] },
+		"a member":                       func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = with(1, *member(1, 79)) },
+	} {
+		var p nft.Place
+		d := nft.NewDriver(nft.Config{Place: func() nft.Place { return p }})
+		got, _ := d.Lower(first)
+		clear(got) // which is whose it is
+		next := first
+		change(&next, &p)
+		for i, rs := range []policy.Ruleset{next, first, next} {
+			want, refusals := nft.Lower(p, rs)
+			if got, told := d.Lower(rs); dump(got) != dump(want) || !reflect.DeepEqual(refusals, told) {
+				t.Errorf("%s, step %d:\n%s\nwant\n%s", name, i, dump(got), dump(want))
+			}
 		}
 	}
 }

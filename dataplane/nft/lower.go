@@ -29,12 +29,9 @@ func ownName(f Family) string                     { return fmt.Sprintf("own%d", 
 // is no workload there is no table. Where there is one, there is a table, without any policy
 // too: the kernel has to know connections before it can let them live through the first.
 func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
-	return lower(p, rs, nil)
-}
-
-func lower(p Place, rs policy.Ruleset, m *memo) (map[string]Object, []policy.Refusal) {
-	l := newLowering(p, rs, m)
-	return l.table(), plan.SortRefusals(l.refusals())
+	l := newLowering(p, rs, nil)
+	refusals := l.all()
+	return l.objects, refusals
 }
 
 // lowering is one call of Lower.
@@ -47,13 +44,14 @@ type lowering struct {
 	memo    *memo
 	objects map[string]Object
 	classes map[class][]*members
+	looked  map[string]bool // groups whose members are in other sets than their own
 	seed    maphash.Seed
 }
 
 func newLowering(p Place, rs policy.Ruleset, m *memo) *lowering {
 	l := &lowering{
 		place: p, rs: rs, rules: make(map[string]*policy.TargetRule, len(rs.Rules)), groups: make(map[string]*policy.Members, len(rs.Groups)),
-		memo: m, objects: map[string]Object{}, classes: map[class][]*members{}, seed: maphash.MakeSeed(),
+		memo: m, objects: map[string]Object{}, classes: map[class][]*members{}, looked: map[string]bool{}, seed: maphash.MakeSeed(),
 	}
 	for i := range rs.Rules {
 		l.rules[rs.Rules[i].Key] = &rs.Rules[i]
@@ -84,8 +82,14 @@ type members struct {
 	ids   []string
 }
 
-// table returns all Objects.
-func (l *lowering) table() map[string]Object {
+// all makes all Objects, and returns what they do not enforce exactly.
+func (l *lowering) all() []policy.Refusal {
+	l.table()
+	return plan.SortRefusals(l.refusals())
+}
+
+// table makes all Objects.
+func (l *lowering) table() {
 	enforced := make(map[string]*policy.Enforced, len(l.rs.Workloads))
 	for i := range l.rs.Workloads {
 		enforced[l.rs.Workloads[i].Workload.ID] = &l.rs.Workloads[i]
@@ -119,7 +123,7 @@ func (l *lowering) table() map[string]Object {
 		}
 	}
 	if !there {
-		return l.objects
+		return
 	}
 	l.objects[tableKey()] = Object{Table: &Table{}}
 	for _, f := range families {
@@ -140,7 +144,6 @@ func (l *lowering) table() map[string]Object {
 	l.set(&Set{Name: setInterfaces, Fields: []Field{FieldIn}, Elements: names})
 	l.counter(counterGuard)
 	l.bases()
-	return l.objects
 }
 
 // unmapped returns the addresses as packets have them; what is no address is none.

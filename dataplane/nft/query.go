@@ -523,6 +523,7 @@ func hasAddr(r *policy.TargetRule, a netip.Addr, p policy.NamedPort) bool {
 func (l *lowering) members(keys []string) []*policy.Workload {
 	var out []*policy.Workload
 	for _, key := range keys {
+		l.looked[key] = true
 		if g := l.groups[key]; g != nil {
 			out = append(out, g.Workloads...)
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"isobar.dev/policy"
 )
 
 // Family is which addresses a chain or a set has to do with.
@@ -157,9 +159,65 @@ type Set struct {
 	IsGoto   bool
 	length   int       // of a key, of a set that was read
 	Elements []Element // by Key, each once; ranges do not overlap
-	// Where the set was made of another one: that, and how they differ.
-	base        *Set
-	plus, minus []Element
+	// addrs are, in place of Elements, the addresses of a group's members, with how many members
+	// have each: of two such sets it is known at once how they differ.
+	addrs policy.Table[int]
+}
+
+// List returns the elements by Key.
+func (s *Set) List() []Element {
+	if s.addrs.Len() == 0 {
+		return s.Elements
+	}
+	out := make([]Element, 0, s.addrs.Len())
+	for key := range s.addrs.All() {
+		out = append(out, Element{Key: key})
+	}
+	return out
+}
+
+// Len returns the number of elements.
+func (s *Set) Len() int { return len(s.Elements) + s.addrs.Len() }
+
+// find returns the element with a Key or, of ranges, the one that it is in.
+func (s *Set) find(key string) (Element, bool) {
+	if s.addrs.Len() > 0 {
+		_, ok := s.addrs.Get(key)
+		return Element{Key: key}, ok
+	}
+	i, found := slices.BinarySearchFunc(s.Elements, key, func(e Element, k string) int { return strings.Compare(e.Key, k) })
+	switch {
+	case found:
+		return s.Elements[i], true
+	case s.Interval && i > 0 && key <= s.Elements[i-1].Last:
+		return s.Elements[i-1], true
+	}
+	return Element{}, false
+}
+
+// since returns what s has and old has not, and the other way round.
+func (s *Set) since(old *Set) (add, gone []Element) {
+	if s.addrs.Len() == 0 || old.addrs.Len() == 0 {
+		return difference(old.List(), s.List())
+	}
+	policy.Diff(old.addrs, s.addrs, func(key string, was, is *int) {
+		switch {
+		case was == nil:
+			add = append(add, Element{Key: key})
+		case is == nil:
+			gone = append(gone, Element{Key: key})
+		}
+	})
+	return add, gone
+}
+
+// equal says whether the sets have the same elements.
+func (s *Set) equal(o *Set) bool {
+	if s.Len() != o.Len() {
+		return false
+	}
+	add, gone := s.since(o)
+	return len(add)+len(gone) == 0
 }
 
 // Element is one of a Set. Of several Fields each value is padded to four bytes.
@@ -201,7 +259,7 @@ func (o Object) Equal(want Object) bool {
 		a, b := o.Chain, want.Chain
 		return a.Name == b.Name && a.Hook == b.Hook && slices.Equal(a.Marks, b.Marks)
 	case o.Set != nil && want.Set != nil:
-		return o.Set == want.Set || o.Set.sameKind(want.Set) && want.Set.base != o.Set && slices.Equal(o.Set.Elements, want.Set.Elements)
+		return o.Set == want.Set || o.Set.sameKind(want.Set) && o.Set.equal(want.Set)
 	case o.Counter != nil && want.Counter != nil:
 		return o.Counter.Name == want.Counter.Name
 	}
@@ -212,7 +270,7 @@ func (o Object) Equal(want Object) bool {
 // kernel does not know of them.
 func (s *Set) sameKind(o *Set) bool {
 	return s.Name == o.Name && s.keyLen() == o.keyLen() && s.Interval == o.Interval && s.IsMap == o.IsMap &&
-		(s.IsGoto == o.IsGoto || len(s.Elements) == 0 || len(o.Elements) == 0)
+		(s.IsGoto == o.IsGoto || s.Len() == 0 || o.Len() == 0)
 }
 
 // verdict is what a map does.
@@ -369,7 +427,7 @@ func (s *Set) String() string {
 		b.WriteString(" goto")
 	}
 	b.WriteByte('\n')
-	for _, e := range s.Elements {
+	for _, e := range s.List() {
 		b.WriteString("  " + s.text(e.Key))
 		if e.Last != "" {
 			b.WriteString(" - " + s.text(e.Last))

@@ -198,7 +198,7 @@ func (t *transaction) newRule(c *Chain, i int) {
 func (t *transaction) changeSet(c plan.Change[Object]) {
 	if c.Want == nil {
 		if c.Have.Set.IsMap { // which may lead to what goes
-			t.edit(c.Key, c.Have.Set, nil, c.Have.Set.Elements)
+			t.edit(c.Key, c.Have.Set, nil, c.Have.Set.List())
 		}
 		return
 	}
