@@ -9,6 +9,11 @@ type Config struct {
 	// Place returns what is known of the machine, when a Ruleset is lowered; nil means
 	// the zero Place.
 	Place func() Place
+	// Names says at which addresses DNS names are known; it goes into each Place. Who it is
+	// tells [Driver.Names] of each change. Nil where nobody looks at answers of DNS.
+	Names Names
+	// NameQueue is the nfqueue of the answers; it goes into each Place.
+	NameQueue uint16
 }
 
 // Count is how much a counter has counted: of an Allow or a Pass the packets that begin

@@ -23,6 +23,9 @@ type Driver struct {
 	missing Missing
 	notes   []plan.Note
 	replace string // why the table must be replaced as a whole
+	// named are the elements of the sets of names that the kernel has, by set; nil when
+	// that is not known. Others than the Syncer write them, too.
+	named map[string]map[string]bool
 
 	ports sync.Map // of our sockets, by which the kernel says who has changed something
 }
@@ -47,11 +50,20 @@ func (d *Driver) Lower(rs policy.Ruleset) (map[string]Object, []policy.Refusal) 
 	p := d.config.Place()
 	p.Missing.Log = p.Missing.Log || d.missing.Log
 	p.Missing.Reject = p.Missing.Reject || d.missing.Reject
+	p.Missing.Queue = p.Missing.Queue || d.missing.Queue
+	p.Missing.Compat = p.Missing.Compat || d.missing.Compat
+	p.Names, p.NameQueue = d.config.Names, d.config.NameQueue
 	return d.memo.lower(p, rs)
 }
 
-// Equal says whether an Object that was read is what is wanted.
-func (d *Driver) Equal(have, want Object) bool { return have.Equal(want) }
+// Equal says whether an Object that was read is what is wanted. What a set of names has by now
+// counts, and not what it had.
+func (d *Driver) Equal(have, want Object) bool {
+	if d.isNamed(want) {
+		return have.Set != nil && have.Set.sameKind(want.Set) && d.hasNamed(want.Set)
+	}
+	return have.Equal(want)
+}
 
 // Describe says what a change does, in one line.
 func (d *Driver) Describe(c plan.Change[Object]) string { return describe(c) }
@@ -67,6 +79,7 @@ func (d *Driver) Read(context.Context) (map[string]Object, error) {
 	if err := d.open(); err != nil {
 		return nil, err
 	}
+	d.named = nil
 	objects, err := read(d.conn, d.config.Table)
 	if err != nil {
 		d.close()
@@ -75,6 +88,7 @@ func (d *Driver) Read(context.Context) (map[string]Object, error) {
 	if _, there := objects[tableKey()]; there && d.replace != "" {
 		objects = map[string]Object{tableKey(): {Table: &Table{Spoiled: d.replace}}}
 	}
+	d.readNamed(objects)
 	return objects, nil
 }
 
@@ -142,13 +156,16 @@ func (d *Driver) write(changes []plan.Change[Object]) error {
 		err = d.fits(changes)
 	}
 	if err == nil {
+		changes = d.withNamed(changes)
 		err = d.conn.commit(batch(d.config.Table, changes))
 	}
 	if err != nil {
 		d.close()
+		d.named = nil
 		return err
 	}
 	d.replace = ""
+	d.wroteNamed(changes)
 	return nil
 }
 

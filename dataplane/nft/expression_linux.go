@@ -65,6 +65,8 @@ func (m *message) load(f Field, family Family, register uint32) {
 		meta(unix.NFT_META_MARK)
 	case FieldState:
 		ct(unix.NFT_CT_STATE, false)
+	case FieldDirection:
+		ct(unix.NFT_CT_DIRECTION, false)
 	case FieldOriginalAddr:
 		ct(map[Family]uint32{IPv4: unix.NFT_CT_DST_IP, IPv6: unix.NFT_CT_DST_IP6}[family], true)
 	case FieldOriginalPort:
@@ -206,6 +208,15 @@ func (m *message) rule(r *Rule, family Family) {
 			m.u32(unix.NFTA_REJECT_TYPE, kind)
 			m.u8(unix.NFTA_REJECT_ICMP_CODE, code)
 		})
+	case Wait:
+		m.expr("queue", func() { m.u16(queueNum, r.Queue) })
+	case WaitCompat:
+		m.expr("target", func() {
+			m.text(unix.NFTA_TARGET_NAME, "NFQUEUE")
+			m.u32(unix.NFTA_TARGET_REV, 0)
+			// struct xt_NFQ_info, as long as xtables wants it
+			m.attr(unix.NFTA_TARGET_INFO, string(append(binary.NativeEndian.AppendUint16(nil, r.Queue), 0, 0, 0, 0, 0, 0)))
+		})
 	case Map:
 		m.key(r.MapKey, family)
 		m.lookup(r.Map, false, true)
@@ -216,6 +227,8 @@ func (m *message) rule(r *Rule, family Family) {
 		})
 	}
 }
+
+const queueNum = 1 // NFTA_QUEUE_NUM
 
 // logSnap is how many bytes of a packet are logged: the headers.
 const logSnap = 128

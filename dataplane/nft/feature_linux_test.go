@@ -291,7 +291,7 @@ func TestGuard(t *testing.T) {
 func TestMissing(t *testing.T) {
 	r := newRouter(t)
 	missing, notes, needed, err := nft.Lacks(int(r.ns))
-	if err != nil || missing != (nft.Missing{Reject: true, Log: true}) || len(notes) != 2 {
+	if err != nil || missing != (nft.Missing{Reject: true, Log: true, Queue: true}) || len(notes) != 3 {
 		t.Errorf("%+v, %v, %v", missing, notes, err)
 	}
 	if needed == nil || !strings.Contains(needed.Error(), "connection tracking") {

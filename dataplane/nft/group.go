@@ -175,6 +175,7 @@ func (x *lowered) turnInto(p Place, rs policy.Ruleset) bool {
 			}
 		}
 	}
+	l.refreshNames()
 	return true
 }
 

@@ -20,6 +20,7 @@ type Packet struct {
 	// they are not set it was not.
 	OriginalTo   netip.Addr
 	OriginalPort uint16
+	Reply        bool // goes to who has begun the connection
 }
 
 // PacketOf returns the packet that begins a flow, whose ends have addresses.
@@ -39,6 +40,8 @@ type Judgement struct {
 	Rules []string
 	// Ended: the base chain ended before its last rule.
 	Ended bool
+	// Waits: it passes when a process says so.
+	Waits bool
 	// Trail are the chains that it went through, for people.
 	Trail []string
 }
@@ -111,6 +114,9 @@ func (j *judge) chain(name string, depth int) (end, error) {
 			return ended, nil
 		case Reset, Prohibit:
 			j.out.Action = policy.Reject
+			return ended, nil
+		case Wait, WaitCompat:
+			j.out.Action, j.out.Waits = policy.Allow, true
 			return ended, nil
 		case Return:
 			return returned, nil
@@ -228,6 +234,11 @@ func (j *judge) value(f Field) (string, bool) {
 		return stateValue(0), true
 	case FieldState:
 		return stateValue(p.State), true
+	case FieldDirection:
+		if p.Reply {
+			return byteValue(1), true
+		}
+		return byteValue(0), p.State&stateUntracked == 0
 	}
 	return "", false
 }

@@ -36,16 +36,17 @@ func Lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 
 // lowering is one call of Lower.
 type lowering struct {
-	place   Place
-	rs      policy.Ruleset
-	rules   map[string]*policy.TargetRule
-	groups  map[string]*policy.Members
-	book    *book
-	memo    *memo
-	objects map[string]Object
-	classes map[class][]*members
-	looked  map[string]bool // groups whose members are in other sets than their own
-	seed    maphash.Seed
+	place    Place
+	rs       policy.Ruleset
+	rules    map[string]*policy.TargetRule
+	groups   map[string]*policy.Members
+	book     *book
+	memo     *memo
+	objects  map[string]Object
+	classes  map[class][]*members
+	looked   map[string]bool // groups whose members are in other sets than their own
+	nameSets []string        // names of the sets of addresses of DNS names
+	seed     maphash.Seed
 }
 
 func newLowering(p Place, rs policy.Ruleset, m *memo) *lowering {
@@ -143,7 +144,7 @@ func (l *lowering) table() {
 	}
 	l.set(&Set{Name: setInterfaces, Fields: []Field{FieldIn}, Elements: names})
 	l.counter(counterGuard)
-	l.bases()
+	l.bases(l.answers(enforced))
 }
 
 // unmapped returns the addresses as packets have them; what is no address is none.
@@ -236,8 +237,9 @@ const (
 
 func stateValue(bits uint32) string { return string(binary.NativeEndian.AppendUint32(nil, bits)) }
 
-// bases adds the base chains. They depend on the Place alone, and not on policies.
-func (l *lowering) bases() {
+// bases adds the base chains. They depend on the Place alone, and not on policies, but for
+// answers, which come first.
+func (l *lowering) bases(answers []Rule) {
 	known := Rule{Verdict: Accept, Comment: "of a connection that has passed",
 		Matches: []Match{{Fields: []Field{FieldState}, Mask: stateValue(stateEstablished | stateRelated), Value: stateValue(0), Not: true}}}
 	// Without these a machine or Pod reaches nobody by IPv6. They are of one link alone.
@@ -256,13 +258,13 @@ func (l *lowering) bases() {
 	loopback := func(f Field) Rule {
 		return Rule{Verdict: Accept, Comment: "of the machine with itself", Matches: []Match{is(f, nameValue("lo"))}}
 	}
-	input := slices.Concat([]Rule{known, loopback(FieldIn)}, neighbours, guard, l.bypass(policy.Ingress), egress, ingress)
-	forward := slices.Concat([]Rule{known}, guard, itself, egress, ingress)
+	input := slices.Concat(answers, []Rule{known, loopback(FieldIn)}, neighbours, guard, l.bypass(policy.Ingress), egress, ingress)
+	forward := slices.Concat(answers, []Rule{known}, guard, itself, egress, ingress)
 	var own []Rule
 	if l.place.Mark != 0 {
 		own = []Rule{{Verdict: Accept, Comment: "of the agent", Matches: []Match{{Fields: []Field{FieldMark}, Mask: stateValue(MarkMask), Value: stateValue(l.place.Mark & MarkMask)}}}}
 	}
-	output := slices.Concat([]Rule{known, loopback(FieldOut)}, neighbours, own, l.bypass(policy.Egress), egress)
+	output := slices.Concat(answers, []Rule{known, loopback(FieldOut)}, neighbours, own, l.bypass(policy.Egress), egress)
 	if l.place.JudgeProbes {
 		output = append(output, ingress...)
 	}
@@ -387,7 +389,7 @@ func (l *lowering) refuse(r *policy.TargetRule, network string, ids []string) []
 	tell := func(reason policy.RefusalReason, message string) {
 		out = append(out, policy.Refusal{Target: l.rs.Target, Policy: r.Policy, Rule: r.Key, Reason: reason, Message: message, Workloads: slices.Clone(ids)})
 	}
-	if len(r.Names) > 0 {
+	if len(r.Names) > 0 && !l.sees(r) {
 		tell(policy.RefusedNames, "packets carry no DNS names: the rule is enforced as strictly as it may mean")
 	}
 	if len(r.L7) > 0 {

@@ -68,6 +68,11 @@ type probe struct {
 // probes returns those of the flows whose ends are told by their addresses, with what both ends
 // decide that are on the machine.
 func probes(s policy.Snapshot, flows []policy.Flow) []probe {
+	return namedProbes(s, flows, func(netip.Addr) string { return "" })
+}
+
+// namedProbes are probes to addresses that were found by names.
+func namedProbes(s policy.Snapshot, flows []policy.Flow, nameOf func(netip.Addr) string) []probe {
 	shared := map[netip.Addr]int{}
 	for _, w := range s.Workloads.All() {
 		if w.Network == "" && !w.Terminated && !w.HostNetwork {
@@ -85,7 +90,7 @@ func probes(s policy.Snapshot, flows []policy.Flow) []probe {
 		if f.Protocol.HasPorts() && f.SourcePort == 0 {
 			f.SourcePort = 40000
 		}
-		f.From, f.To, f.ToName = policy.Endpoint{Addr: from.Addr}, policy.Endpoint{Addr: to.Addr}, ""
+		f.From, f.To, f.ToName = policy.Endpoint{Addr: from.Addr}, policy.Endpoint{Addr: to.Addr}, nameOf(to.Addr)
 		v, err := policy.Evaluate(s, f)
 		a, b, errEnds := s.Ends(f)
 		if err != nil || errEnds != nil || a.Owner != from.Owner || b.Owner != to.Owner {

@@ -29,6 +29,11 @@ type Place struct {
 	// LogRate is how many packets a second are logged of a rule, for each of the chains that
 	// have it; 0 means 100.
 	LogRate uint32
+	// Names says at which addresses DNS names are known; nil where nobody looks at answers of
+	// DNS. Then what a rule means by a name is enforced as strictly as it may mean.
+	Names Names
+	// NameQueue is the nfqueue in which answers of DNS wait until Names knows them.
+	NameQueue uint16
 	// Missing is what the kernel cannot do, as a Driver finds out.
 	Missing Missing
 }
@@ -37,6 +42,8 @@ type Place struct {
 type Missing struct {
 	Reject bool // a Reject is a Drop
 	Log    bool // nothing is logged
+	Queue  bool // no packet waits for the agent, so that DNS names are not seen
+	Compat bool // targets of xtables; packets wait by nftables' own expression
 }
 
 // Local is a workload of this machine.

@@ -15,6 +15,9 @@ type feature struct {
 	rules []Rule
 	lack  func(*Missing) // what is done without; nil where nothing can be
 	note  string         // what that means
+	// instead does the same in another way, and other says that it is done so.
+	instead []Rule
+	other   func(*Missing)
 }
 
 var features = []feature{
@@ -26,6 +29,9 @@ var features = []feature{
 		lack: func(m *Missing) { m.Reject = true }, note: "what is to be rejected is dropped"},
 	{name: "logging (nft_log, nft_limit)", rules: []Rule{{LogRate: 1, Log: "isobar"}},
 		lack: func(m *Missing) { m.Log = true }, note: "nothing is logged"},
+	// Kernels have the one, the other, or both; that of xtables can be had where this is tested.
+	{name: "queues (nft_compat and xt_NFQUEUE, or nft_queue)", rules: []Rule{{Verdict: WaitCompat}}, instead: []Rule{{Verdict: Wait}},
+		other: func(m *Missing) { m.Compat = true }, lack: func(m *Missing) { m.Queue = true }, note: "answers of DNS are not seen"},
 }
 
 // probe finds out what the kernel cannot do, and changes nothing. The error says what is
@@ -51,6 +57,14 @@ func probe(c *conn) (missing Missing, notes []plan.Note, err error) {
 func lacking(try func(feature) error) (missing Missing, notes []plan.Note, err error) {
 	for _, f := range features {
 		err := try(f)
+		if err != nil && f.instead != nil {
+			g := f
+			g.rules = f.instead
+			if try(g) == nil {
+				f.other(&missing)
+				err = nil
+			}
+		}
 		switch {
 		case err == nil:
 		case f.lack == nil || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EOPNOTSUPP):

@@ -403,7 +403,11 @@ func (q *query) peers(r *policy.TargetRule) (certain, perhaps [][]Match) {
 	if r.AllPeers {
 		return [][]Match{nil}, nil
 	}
-	if len(r.Names) > 0 {
+	switch {
+	case len(r.Names) == 0:
+	case q.sees(r):
+		certain = append(certain, q.namedAddrs(r)...)
+	default:
 		perhaps = [][]Match{nil}
 	}
 	for _, key := range r.Groups {
@@ -411,7 +415,7 @@ func (q *query) peers(r *policy.TargetRule) (certain, perhaps [][]Match) {
 		if set != "" {
 			certain = append(certain, []Match{in(set, field)})
 		}
-		if maybe != "" && len(r.Names) == 0 {
+		if maybe != "" && (len(r.Names) == 0 || q.sees(r)) {
 			perhaps = append(perhaps, []Match{in(maybe, field)})
 		}
 	}
@@ -466,7 +470,7 @@ func (q *query) namedPeers(r *policy.TargetRule, t policy.Traffic) (certain, per
 	if !t.SourcePorts.IsAll() && t.SourcePorts.First > t.SourcePorts.Last {
 		return nil, nil
 	}
-	var sure, maybe []Element
+	var sure, maybe, sureNamed, maybeNamed []Element
 	add := func(w *policy.Workload, matches func(netip.Addr, policy.NamedPort) (is, may bool)) {
 		for _, p := range w.Ports {
 			if p.Name != t.PortName || p.Protocol != t.Protocol {
@@ -477,6 +481,13 @@ func (q *query) namedPeers(r *policy.TargetRule, t policy.Traffic) (certain, per
 					continue
 				}
 				isHere, mayBeHere := q.book.seen(q.subject.Network, w, a)
+				if len(r.Names) > 0 && q.sees(r) { // what of them is at a name is for the kernel to say
+					if isHere {
+						sureNamed = append(sureNamed, Element{Key: tuple(a, p, q.family)})
+					} else if mayBeHere {
+						maybeNamed = append(maybeNamed, Element{Key: tuple(a, p, q.family)})
+					}
+				}
 				is, may := matches(a, p)
 				switch {
 				case isHere && is:
@@ -491,7 +502,9 @@ func (q *query) namedPeers(r *policy.TargetRule, t policy.Traffic) (certain, per
 		add(w, func(netip.Addr, policy.NamedPort) (bool, bool) { return true, false })
 	}
 	for _, w := range q.members(r.PortGroups) {
-		add(w, func(a netip.Addr, p policy.NamedPort) (bool, bool) { return hasAddr(r, a, p), len(r.Names) > 0 })
+		add(w, func(a netip.Addr, p policy.NamedPort) (bool, bool) {
+			return hasAddr(r, a, p), len(r.Names) > 0 && !q.sees(r)
+		})
 	}
 	fields := []Field{FieldDestination, FieldProtocol, FieldPort}
 	match := func(kind string, elements []Element) [][]Match {
@@ -506,6 +519,12 @@ func (q *query) namedPeers(r *policy.TargetRule, t policy.Traffic) (certain, per
 	certain = match("n", sure)
 	if len(maybe) > 0 {
 		perhaps = match("m", maybe)
+	}
+	if len(sureNamed) > 0 {
+		certain = append(certain, cross(q.namedAddrs(r), match("N", sureNamed))...)
+	}
+	if len(maybeNamed) > 0 {
+		perhaps = append(perhaps, cross(q.namedAddrs(r), match("M", maybeNamed))...)
 	}
 	return certain, perhaps
 }

@@ -49,6 +49,7 @@ const (
 	FieldOriginalPort                  // destination port before it was translated
 	FieldState                         // of the connection: bits, in the order of the machine
 	FieldMark                          // that its socket gave it, in the order of the machine
+	FieldDirection                     // in the connection, one byte: 0 that of who began it, 1 of replies
 )
 
 // fieldNames are nft's words.
@@ -56,6 +57,7 @@ var fieldNames = map[Field]string{
 	FieldSource: "saddr", FieldDestination: "daddr", FieldProtocol: "l4proto", FieldSourcePort: "sport", FieldPort: "dport",
 	FieldType: "type", FieldCode: "code", FieldIn: "iifname", FieldOut: "oifname",
 	FieldOriginalAddr: "ct original daddr", FieldOriginalPort: "ct original proto-dst", FieldState: "ct state", FieldMark: "mark",
+	FieldDirection: "ct direction",
 }
 
 func (f Field) String() string { return fieldNames[f] }
@@ -90,14 +92,16 @@ type Verdict uint8
 
 // The verdicts. The zero Verdict goes on with the next rule.
 const (
-	Accept   Verdict = iota + 1 // ends the base chain
-	Return                      // goes on in the chain that has jumped here
-	Drop                        //
-	Reset                       // rejects by a TCP reset
-	Prohibit                    // rejects by ICMP: administratively prohibited
-	Jump                        // to Rule.Chain, and comes back
-	Goto                        // to Rule.Chain
-	Map                         // does what Rule.Map says of Rule.MapKey, or goes on
+	Accept     Verdict = iota + 1 // ends the base chain
+	Return                        // goes on in the chain that has jumped here
+	Drop                          //
+	Reset                         // rejects by a TCP reset
+	Prohibit                      // rejects by ICMP: administratively prohibited
+	Jump                          // to Rule.Chain, and comes back
+	Goto                          // to Rule.Chain
+	Map                           // does what Rule.Map says of Rule.MapKey, or goes on
+	Wait                          // waits in Rule.Queue for what a process says; dropped where there is none
+	WaitCompat                    // the same, by the target of xtables
 )
 
 // Rule is one rule of a chain.
@@ -112,6 +116,7 @@ type Rule struct {
 	Chain    string
 	Map      string
 	MapKey   []Field
+	Queue    uint16
 	Comment  string
 }
 
@@ -157,6 +162,9 @@ type Set struct {
 	Interval bool // its elements are ranges
 	IsMap    bool
 	IsGoto   bool
+	// Patterns are those of the DNS names whose addresses the elements are; nil for
+	// all other sets, and for one that was read.
+	Patterns []string
 	length   int       // of a key, of a set that was read
 	Elements []Element // by Key, each once; ranges do not overlap
 	// addrs are, in place of Elements, the addresses of a group's members, with how many members
@@ -382,6 +390,10 @@ func (r *Rule) write(b *strings.Builder, family Family) {
 		b.WriteString("jump " + r.Chain)
 	case Goto:
 		b.WriteString("goto " + r.Chain)
+	case Wait:
+		fmt.Fprintf(b, "queue num %d", r.Queue)
+	case WaitCompat:
+		fmt.Fprintf(b, "xt target NFQUEUE num %d", r.Queue)
 	case Map:
 		writeFields(b, r.MapKey)
 		b.WriteString(" vmap @" + r.Map)

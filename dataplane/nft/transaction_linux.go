@@ -21,12 +21,23 @@ type transaction struct {
 // each thing is there when another refers to it, or is no longer referred to when it
 // goes. Nothing of it is seen before all is done.
 func batch(table string, changes []plan.Change[Object]) *transaction {
+	t := begin(table)
+	t.changes(changes)
+	t.commits()
+	return t
+}
+
+// begin returns a transaction without changes.
+func begin(table string) *transaction {
 	t := &transaction{table: table, keys: map[uint32]string{}}
 	t.header(unix.NFNL_MSG_BATCH_BEGIN, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
-	t.changes(changes)
+	return t
+}
+
+// commits ends t, which has a change at least.
+func (t *transaction) commits() {
 	t.acknowledged()
 	t.header(unix.NFNL_MSG_BATCH_END, 0, unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
-	return t
 }
 
 // acknowledged asks for an answer to the last message: answers to all would not fit into a
