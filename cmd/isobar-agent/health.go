@@ -10,6 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"isobar.dev/cmd/isobar-agent/node"
 	"isobar.dev/control/agent"
 )
 
@@ -32,10 +35,11 @@ type statusReply struct {
 	Refusals []string `json:"refusals,omitempty"`
 }
 
-// health answers probes, and people on the Node.
+// health answers probes, people on the Node, and Prometheus.
 type health struct {
-	node  string
-	agent atomic.Pointer[agent.Agent]
+	node    string
+	agent   atomic.Pointer[agent.Agent]
+	metrics *node.Metrics
 }
 
 func (h *health) status() statusReply {
@@ -73,6 +77,7 @@ func (h *health) handler() http.Handler {
 			fmt.Fprintln(w, "ok")
 		}
 	})
+	mux.Handle("GET /metrics", h.metricsHandler())
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(h.status())
@@ -80,9 +85,13 @@ func (h *health) handler() http.Handler {
 	return mux
 }
 
+func (h *health) metricsHandler() http.Handler {
+	return promhttp.HandlerFor(h.metrics.Registry(), promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
 // serve answers until ctx ends.
-func (h *health) serve(ctx context.Context, l net.Listener) error {
-	s := &http.Server{Handler: h.handler(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 14}
+func serve(ctx context.Context, l net.Listener, handler http.Handler) error {
+	s := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 14}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"isobar.dev/cmd/isobar-agent/node"
 	"isobar.dev/control/agent"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
@@ -27,7 +28,7 @@ func (nothing) Sync(context.Context, policy.Ruleset) (plan.Report, error) {
 
 // An agent is ready when Pods can be attached, and not before.
 func TestHealth(t *testing.T) {
-	h := &health{node: "n"}
+	h := &health{node: "n", metrics: node.NewMetrics()}
 	ask := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.handler().ServeHTTP(w, httptest.NewRequest("GET", path, nil))

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -40,6 +42,7 @@ type flags struct {
 	mtu                                 int
 	hold                                time.Duration
 	bypass                              []string
+	metrics                             string
 }
 
 func command() *cobra.Command {
@@ -71,7 +74,8 @@ or from what was kept before a restart.`,
 	fl.IntVar(&f.mtu, "mtu", 0, "MTU of Pods, in bytes (default: what the Node's uplink can carry)")
 	fl.StringArrayVar(&f.bypass, "bypass", nil, "what passes into this Node, or out of it, before any policy of Nodes, as ingress,10.0.0.0/8,TCP/22; may be given often")
 	fl.DurationVar(&f.hold, "hold-for", 2*time.Second, "how long a new Pod is closed that the controller names in no policy, where the controller does not say what it has read")
-	fl.StringVar(&f.health, "health-addr", "127.0.0.1:10351", "address of /healthz, /readyz and /status; 0 for none")
+	fl.StringVar(&f.health, "health-addr", "127.0.0.1:10351", "address of /healthz, /readyz, /status and /metrics; 0 for none")
+	fl.StringVar(&f.metrics, "metrics-addr", "0", "address of /metrics alone, plain HTTP, as :10353 for all; 0 for none")
 	fl.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
@@ -116,22 +120,36 @@ func run(ctx context.Context, f flags) (err error) {
 	if f.mode == networkPolicyOnly {
 		o.Mode, o.OnlyChained = "", true
 	}
-	h := &health{node: f.name}
-	o.Started = h.agent.Store
-	if f.health != "0" {
-		l, err := net.Listen("tcp", f.health)
-		if err != nil {
-			return fmt.Errorf("--health-addr: %w", err)
+	h := &health{node: f.name, metrics: node.NewMetrics()}
+	o.Started, o.Metrics = h.agent.Store, h.metrics
+	only := http.NewServeMux()
+	only.Handle("GET /metrics", h.metricsHandler())
+	ctx, cancel := context.WithCancel(ctx)
+	var servers sync.WaitGroup
+	failed := make(chan error, 2)
+	defer func() {
+		cancel()
+		servers.Wait()
+		close(failed)
+		for e := range failed {
+			err = errors.Join(err, e)
 		}
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		served := make(chan error, 1)
-		go func() {
+	}()
+	for _, s := range []struct {
+		flag, addr string
+		handler    http.Handler
+	}{{"health-addr", f.health, h.handler()}, {"metrics-addr", f.metrics, only}} {
+		if s.addr == "0" {
+			continue
+		}
+		l, err := net.Listen("tcp", s.addr)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", s.flag, err)
+		}
+		servers.Go(func() {
 			defer cancel()
-			served <- h.serve(ctx, l)
-		}()
-		defer func() { err = errors.Join(err, <-served) }()
-		defer cancel()
+			failed <- serve(ctx, l, s.handler)
+		})
 	}
 	return node.Run(ctx, o)
 }

@@ -43,9 +43,21 @@ type Options struct {
 	Every time.Duration
 	// Hold is how long Pods are closed. The zero Hold opens each as soon as the controller is reached
 	// that does not say what it has read, and none where it does.
-	Hold Hold
-	Log  *slog.Logger // nil for none
+	Hold  Hold
+	Meter Meter        // nil for none
+	Log   *slog.Logger // nil for none
 }
+
+// Meter is told how an Agent fares.
+type Meter interface {
+	// Synced is told of each try: how long it took, and how many changes it made; where isRepair,
+	// to what somebody else had changed.
+	Synced(took time.Duration, written int, isRepair bool, err error)
+}
+
+type noMeter struct{}
+
+func (noMeter) Synced(time.Duration, int, bool, error) {}
 
 // Pod is one that is attached to the Node.
 type Pod struct {
@@ -67,8 +79,9 @@ type Status struct {
 	// Kept: the controller has not been reached since the start.
 	Kept bool
 	// Policies are those of the Node; Realized of them are enforced as they are now.
-	Policies, Realized int
-	Pods               int
+	// Failed are not, since they could not be, or are enforced more strictly.
+	Policies, Realized, Failed int
+	Pods                       int
 	// Held are those of the Pods that are closed until their policies are known.
 	Held []HeldPod
 	// Err is why the last try failed; nil where it did not. Since is when trying began to fail.
@@ -102,6 +115,7 @@ type Agent struct {
 	since    time.Time
 	reread   bool          // before the next try
 	good     *antrea.State // of the last try without an error
+	goodSeq  uint64        // what seq was then
 	report   plan.Report
 	lastGood time.Time
 
@@ -121,6 +135,9 @@ type placeOf struct {
 func New(o Options, there []Pod) *Agent {
 	if o.Every == 0 {
 		o.Every = 30 * time.Second
+	}
+	if o.Meter == nil {
+		o.Meter = noMeter{}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -186,7 +203,12 @@ func (a *Agent) Detach(name string) {
 }
 
 // Again takes that what a driver lowers for, other than Pods, has changed.
-func (a *Agent) Again() { a.poke() }
+func (a *Agent) Again() {
+	a.mu.Lock()
+	a.seq++
+	a.mu.Unlock()
+	a.poke()
+}
 
 // Reread takes that somebody may have changed what the machine has.
 func (a *Agent) Reread() {
@@ -224,6 +246,8 @@ func (a *Agent) Status() Status {
 	for _, r := range a.realized(state) {
 		if r.Failure == "" {
 			s.Realized++
+		} else {
+			s.Failed++
 		}
 	}
 	return s
@@ -309,12 +333,15 @@ func (a *Agent) try(ctx context.Context) error {
 
 	rs := state.Ruleset
 	rs.Target = a.o.Target
+	began := time.Now()
 	report, err := a.o.Enforcer.Sync(ctx, rs)
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
+	took := time.Since(began)
 
 	a.mu.Lock()
+	a.o.Meter.Synced(took, report.Written, a.good == state && a.goodSeq == seq && a.err == nil, err)
 	was := a.err
 	a.err = err
 	if a.done = seq; err == nil {
@@ -322,7 +349,7 @@ func (a *Agent) try(ctx context.Context) error {
 			p.open = true
 		}
 		a.lookAtHolds()
-		a.failures, a.good, a.report, a.lastGood, a.since = 0, state, report, time.Now(), time.Time{}
+		a.failures, a.good, a.goodSeq, a.report, a.lastGood, a.since = 0, state, seq, report, time.Now(), time.Time{}
 	} else if a.failures++; a.failures == 1 {
 		a.since = time.Now()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -177,6 +178,39 @@ func (a *addresses) of(id, ifname string) ([]netip.Addr, error) {
 		}
 		if isOwner(text, id, ifname) {
 			out = append(out, addr)
+		}
+	}
+	return out, nil
+}
+
+// Taken is how many addresses of a range are taken.
+type Taken struct {
+	Range netip.Prefix
+	Taken int
+}
+
+// Size is how many addresses of a range Pods can have.
+func Size(r netip.Prefix) float64 {
+	n := math.Exp2(float64(r.Addr().BitLen()-r.Bits())) - 1 // less the network's own
+	if r.Addr().Is4() {
+		n-- // and the broadcast address
+	}
+	return n
+}
+
+// taken counts those of which there are files.
+func (a *addresses) taken() ([]Taken, error) {
+	files, err := os.ReadDir(a.dir)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Taken, len(a.ranges))
+	for i, r := range a.ranges {
+		out[i].Range = r
+		for _, f := range files {
+			if addr, err := netip.ParseAddr(f.Name()); err == nil && r.Contains(addr) {
+				out[i].Taken++
+			}
 		}
 	}
 	return out, nil

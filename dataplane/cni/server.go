@@ -529,6 +529,14 @@ func (s *Server) Status(_ context.Context, q *rpc.Call) (*rpc.Answer, error) {
 	return s.answer("STATUS", nil, nil, nil)
 }
 
+// Addresses returns how many of the Node's addresses for Pods are taken, by range.
+func (s *Server) Addresses() ([]Taken, error) {
+	if s.addresses == nil {
+		return nil, nil
+	}
+	return s.addresses.taken()
+}
+
 // Close lets go of the kernel; it undoes nothing.
 func (s *Server) Close() error {
 	s.node.nl.Close()

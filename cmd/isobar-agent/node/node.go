@@ -58,6 +58,8 @@ type Options struct {
 	HoldFor time.Duration
 	// CountEvery is how often the controller is told what rules have matched; 0 means 60 s.
 	CountEvery time.Duration
+	// Metrics are told how the agent fares; nil for none.
+	Metrics *Metrics
 	// Space is the Node's network namespace; nil means the caller's.
 	Space ns.NetNS
 	Log   *slog.Logger
@@ -76,6 +78,9 @@ func Run(ctx context.Context, o Options) error {
 		}
 		defer own.Close()
 		o.Space = own
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics()
 	}
 	r := &run{o: o, changed: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -105,6 +110,7 @@ type run struct {
 	changed chan struct{} // holds one: Nodes have
 	router  *route.Router
 	server  *cni.Server
+	source  *antrea.Source
 
 	mu    sync.Mutex
 	agent *agent.Agent // nil before there is one
@@ -148,6 +154,7 @@ func (r *run) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.source = source
 	config := cni.Config{
 		StateDir: filepath.Join(r.o.StateDir, "pods"), AddressDir: r.o.AddressDir, OnlyChained: r.o.OnlyChained, MTU: mtu, Node: r.o.Space, Log: r.o.Log,
 		Attached: r.attached, Detached: r.detached,
@@ -169,10 +176,11 @@ func (r *run) start(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	r.agent = agent.New(agent.Options{
-		Target: r.o.Name, Source: source, Enforcer: plan.NewSyncer(r.o.Name, driver), Log: r.o.Log,
+		Target: r.o.Name, Source: source, Enforcer: plan.NewSyncer(r.o.Name, metered{driver, r.o.Metrics}), Meter: r.o.Metrics, Log: r.o.Log,
 		Hold: agent.Hold{Version: r.version, For: r.o.HoldFor, Note: r.noteKnown},
 	}, attached)
 	r.mu.Unlock()
+	r.o.Metrics.of.Store(r)
 	r.part(ctx, "policies", source.Run)
 	r.part(ctx, "agent", r.agent.Run)
 	r.part(ctx, "rules of others", func(ctx context.Context) error {
@@ -206,7 +214,7 @@ func (r *run) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g := grpc.NewServer()
+	g := grpc.NewServer(grpc.UnaryInterceptor(r.o.Metrics.count))
 	rpc.RegisterCNIServer(g, r.server)
 	r.part(ctx, "CNI", func(context.Context) error { return g.Serve(l) })
 	r.part(ctx, "CNI", func(ctx context.Context) error {
