@@ -87,6 +87,7 @@ func (p *heldPolicy) awaits(applied map[string]*heldGroup) []string {
 type heldGroup struct {
 	members  []*heldMember
 	peers    addressGroup // of an AddressGroup
+	all      bool         // peers has one for each of members
 	problems []Problem
 }
 
@@ -295,54 +296,72 @@ func (r *Reader) patch(groups map[string]*heldGroup, name string, added, removed
 	if g == nil {
 		return false, fmt.Errorf("patch %s: no such group", name)
 	}
-	goes := map[string]bool{} // whether it was there, by Key
+	var edits []memberEdit
 	for i := range removed {
 		m := identify(&removed[i])
-		if _, ok := slices.BinarySearchFunc(g.members, m, (*heldMember).compare); !ok {
+		at, ok := slices.BinarySearchFunc(g.members, m, (*heldMember).compare)
+		if !ok {
 			return false, fmt.Errorf("patch %s: remove %s: no such member", name, removed[i].Reference())
 		}
-		goes[m.key] = true
+		edits = append(edits, memberEdit{at: at, of: g.members[at], gone: true})
 	}
-	next := g.members
-	if len(goes) > 0 {
-		next = slices.DeleteFunc(slices.Clone(next), func(m *heldMember) bool { return goes[m.key] })
-	}
-	var news []*heldMember
 	for i := range added {
 		m := identify(&added[i])
-		if at, ok := slices.BinarySearchFunc(g.members, m, (*heldMember).compare); ok {
-			if !goes[m.key] {
-				continue
-			}
-			m = g.members[at]
-		} else {
-			r.read(m, name, &added[i], isApplied)
+		at, ok := slices.BinarySearchFunc(g.members, m, (*heldMember).compare)
+		if ok { // it stays, whether it is removed too or not
+			edits = slices.DeleteFunc(edits, func(e memberEdit) bool { return e.gone && e.at == at })
+			continue
 		}
-		news = append(news, m)
+		r.read(m, name, &added[i], isApplied)
+		edits = append(edits, memberEdit{at: at, of: m})
 	}
-	slices.SortFunc(news, (*heldMember).compare)
-	next = merge(next, slices.CompactFunc(news, func(a, b *heldMember) bool { return a.compare(b) == 0 }))
-	if slices.Equal(next, g.members) {
+	slices.SortFunc(edits, func(a, b memberEdit) int { return cmp.Or(cmp.Compare(a.at, b.at), a.of.compare(b.of)) })
+	edits = slices.CompactFunc(edits, func(a, b memberEdit) bool { return a.at == b.at && a.gone == b.gone && a.of.compare(b.of) == 0 })
+	if len(edits) == 0 {
 		return false, nil
 	}
-	g.members = next
-	g.finish(isApplied)
+	g.edit(edits, isApplied)
 	return true, nil
 }
 
-// merge returns both lists as one, in order.
-func merge(a, b []*heldMember) []*heldMember {
-	if len(b) == 0 {
-		return a
-	}
-	out := make([]*heldMember, 0, len(a)+len(b))
-	for _, m := range b {
-		at, _ := slices.BinarySearchFunc(a, m, (*heldMember).compare)
-		out = append(append(out, a[:at]...), m)
-		a = a[at:]
-	}
-	return append(out, a...)
+// memberEdit is a member that goes from a place, or comes before the one that is there.
+type memberEdit struct {
+	at   int
+	of   *heldMember
+	gone bool
 }
+
+// edit makes edits, which are in order.
+func (g *heldGroup) edit(edits []memberEdit, isApplied bool) {
+	isPlain := !isApplied && g.all && !slices.ContainsFunc(edits, func(e memberEdit) bool { return !e.of.isPeer() || len(e.of.problems) > 0 })
+	members := edited(g.members, edits, func(m *heldMember) *heldMember { return m })
+	if !isPlain {
+		g.members = members
+		g.finish(isApplied)
+		return
+	}
+	// What is given out is edited as well, so that the members that stay are not looked at.
+	g.peers.workloads = edited(g.peers.workloads, edits, func(m *heldMember) *policy.Workload { return m.workload })
+	g.members = members
+}
+
+// edited returns a list, which has a value for each member, as it is after the edits.
+func edited[T any](list []T, edits []memberEdit, value func(*heldMember) T) []T {
+	out := make([]T, 0, len(list)+len(edits))
+	from := 0
+	for _, e := range edits {
+		out = append(out, list[from:e.at]...)
+		if from = e.at; e.gone {
+			from++
+		} else {
+			out = append(out, value(e.of))
+		}
+	}
+	return append(out, list[from:]...)
+}
+
+// isPeer says whether m has an address.
+func (m *heldMember) isPeer() bool { return m.workload != nil && len(m.workload.Addrs) > 0 }
 
 // identify returns a member that is not read yet.
 func identify(in *controlplanev1beta2.GroupMember) *heldMember {
@@ -371,17 +390,18 @@ func (r *Reader) read(m *heldMember, group string, in *controlplanev1beta2.Group
 
 // finish makes of the members what is given out.
 func (g *heldGroup) finish(isApplied bool) {
-	g.problems, g.peers = nil, addressGroup{}
+	g.problems, g.peers, g.all = nil, addressGroup{}, false
 	if !isApplied {
 		g.peers.workloads = make([]*policy.Workload, 0, len(g.members))
 	}
 	for _, m := range g.members {
 		g.problems = append(g.problems, m.problems...)
-		if !isApplied && m.workload != nil && len(m.workload.Addrs) > 0 {
+		if !isApplied && m.isPeer() {
 			g.peers.workloads = append(g.peers.workloads, m.workload)
 		}
 	}
 	g.peers.unread = len(g.problems) > 0
+	g.all = len(g.peers.workloads) == len(g.members) && len(g.problems) == 0
 }
 
 // Held returns what is held, each list by name, members by workload.

@@ -336,12 +336,42 @@ func TestAwaited(t *testing.T) {
 }
 
 func BenchmarkReader(b *testing.B) {
+	for _, size := range []int{100, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("one member of %d", size), func(b *testing.B) {
+			r, big := readerOf(size)
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				p := &controlplanev1beta2.AddressGroupPatch{ObjectMeta: metav1.ObjectMeta{Name: "g"}}
+				if n%2 == 0 {
+					p.RemovedGroupMembers = big[size/2 : size/2+1]
+				} else {
+					p.AddedGroupMembers = big[size/2 : size/2+1]
+				}
+				if err := r.PatchAddresses(p); err != nil {
+					b.Fatal(err)
+				}
+				r.Reading()
+			}
+		})
+	}
+	r, _ := readerOf(10_000)
+	b.Run("everything", func(b *testing.B) {
+		held := r.Held()
+		b.ReportAllocs()
+		for b.Loop() {
+			convert.FromControlPlane("node/n", held, policy.Table[*policy.Service]{})
+		}
+	})
+}
+
+// readerOf returns a Reader of 100 policies that name one group of so many members, and these.
+func readerOf(size int) (*convert.Reader, []controlplanev1beta2.GroupMember) {
 	r := convert.NewReader("node/n")
 	var big []controlplanev1beta2.GroupMember
-	for i := range 10000 {
-		w := &policy.Workload{Kind: policy.KindPod, Namespace: "production", Name: fmt.Sprintf("web-6d4cf56db6-%05d", i)}
+	for i := range size {
+		w := &policy.Workload{Kind: policy.KindPod, Namespace: "production", Name: fmt.Sprintf("web-6d4cf56db6-%06d", i)}
 		m := convert.Member(w, true)
-		m.IPs = []controlplanev1beta2.IPAddress{{10, 0, byte(i >> 8), byte(i)}}
+		m.IPs = []controlplanev1beta2.IPAddress{{10, byte(i >> 16), byte(i >> 8), byte(i)}}
 		big = append(big, m)
 	}
 	meta := metav1.ObjectMeta{Name: "g"}
@@ -354,26 +384,5 @@ func BenchmarkReader(b *testing.B) {
 		})
 	}
 	r.Reading()
-	b.Run("one member of 10000", func(b *testing.B) {
-		b.ReportAllocs()
-		for n := 0; b.Loop(); n++ {
-			p := &controlplanev1beta2.AddressGroupPatch{ObjectMeta: meta}
-			if n%2 == 0 {
-				p.RemovedGroupMembers = big[5000:5001]
-			} else {
-				p.AddedGroupMembers = big[5000:5001]
-			}
-			if err := r.PatchAddresses(p); err != nil {
-				b.Fatal(err)
-			}
-			r.Reading()
-		}
-	})
-	b.Run("everything", func(b *testing.B) {
-		held := r.Held()
-		b.ReportAllocs()
-		for b.Loop() {
-			convert.FromControlPlane("node/n", held, policy.Table[*policy.Service]{})
-		}
-	})
+	return r, big
 }
