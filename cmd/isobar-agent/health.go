@@ -62,6 +62,12 @@ func (h *health) status() statusReply {
 	return out
 }
 
+// isReady says whether Pods can be attached.
+func (h *health) isReady() bool {
+	s := h.status()
+	return s.Started && s.Known && s.Error == ""
+}
+
 func (h *health) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

@@ -42,7 +42,8 @@ type flags struct {
 	mtu                                 int
 	hold                                time.Duration
 	bypass                              []string
-	metrics                             string
+	metrics, sysctls                    string
+	conf                                netConf
 }
 
 func command() *cobra.Command {
@@ -63,7 +64,14 @@ or from what was kept before a restart.`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
 	}
+	cmd.AddCommand(installCommand(), uninstallCommand())
 	fl := cmd.Flags()
+	fl.StringVar(&f.conf.dir, "cni-conf-dir", "", "folder of the container runtime's networks, in which ours is written once Pods can be attached; empty for none")
+	fl.StringVar(&f.conf.name, "cni-conf-name", defaultConfName, "name of that configuration; runtimes take the first")
+	fl.StringVar(&f.conf.version, "cni-version", "1.0.0", "cniVersion of that configuration; runtimes that know 1.1.0 ask for STATUS and GC too")
+	fl.StringArrayVar(&f.conf.plugins, "cni-plugin", nil, "plugin that comes after ours there: portmap or bandwidth; may be given often")
+	fl.StringVar(&f.conf.after, "cni-after", "", "configuration of another plugin in the same folder, after whose plugins ours comes, with --traffic-mode networkPolicyOnly")
+	fl.StringVar(&f.sysctls, "sysctl-dir", "/proc/sys/net", "where the kernel's settings can be written, which runtimes mount read-only at the usual place")
 	fl.StringVar(&f.name, "node-name", os.Getenv("NODE_NAME"), "name of the Node (default: $NODE_NAME)")
 	fl.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file of the API server (default: $KUBECONFIG, else the service account)")
 	fl.StringVar(&f.antrea, "antrea-kubeconfig", "", "kubeconfig file of the controller (default: found by the ConfigMap antrea-ca and the Service antrea)")
@@ -120,6 +128,13 @@ func run(ctx context.Context, f flags) (err error) {
 	if f.mode == networkPolicyOnly {
 		o.Mode, o.OnlyChained = "", true
 	}
+	if o.OnlyChained != (f.conf.after != "") && f.conf.dir != "" {
+		return fmt.Errorf("--cni-after %q with --traffic-mode %s: it is for networkPolicyOnly, and needed there", f.conf.after, f.mode)
+	}
+	f.conf.socket, o.Sysctls = f.socket, f.sysctls
+	if err := f.conf.check(); err != nil {
+		return err
+	}
 	h := &health{node: f.name, metrics: node.NewMetrics()}
 	o.Started, o.Metrics = h.agent.Store, h.metrics
 	only := http.NewServeMux()
@@ -150,6 +165,9 @@ func run(ctx context.Context, f flags) (err error) {
 			defer cancel()
 			failed <- serve(ctx, l, s.handler)
 		})
+	}
+	if f.conf.dir != "" {
+		servers.Go(func() { f.conf.keep(ctx, h.isReady, o.Log) })
 	}
 	return node.Run(ctx, o)
 }

@@ -44,6 +44,7 @@ func hostInterface(key string) string { return HostPrefix + key[:unix.IFNAMSIZ-1
 type node struct {
 	ns ns.NetNS
 	nl *netlink.Handle
+	sysctls
 }
 
 // plug connects a Pod. What fails is undone by unplug.
@@ -73,7 +74,7 @@ func (n *node) plug(a *Attachment) error {
 	if err := n.dressHost(a); err != nil {
 		return err
 	}
-	mac, err := dressPod(pod, a)
+	mac, err := n.dressPod(pod, a)
 	if err != nil {
 		return fmt.Errorf("in %s: %w", a.Netns, err)
 	}
@@ -142,7 +143,7 @@ func familyOf(addr netip.Addr) int {
 // takes no router for one.
 func (n *node) dressHost(a *Attachment) error {
 	return n.ns.Do(func(ns.NetNS) error {
-		return setSysctls(map[string]string{
+		return n.sysctls.set(map[string]string{
 			"ipv6/conf/" + a.HostInterface + "/accept_ra":      "0",
 			"ipv6/conf/" + a.HostInterface + "/accept_dad":     "0",
 			"ipv4/conf/" + a.HostInterface + "/forwarding":     "1",
@@ -153,10 +154,10 @@ func (n *node) dressHost(a *Attachment) error {
 }
 
 // dressPod gives the Pod's end its addresses and routes, and returns its hardware address.
-func dressPod(pod ns.NetNS, a *Attachment) (net.HardwareAddr, error) {
+func (n *node) dressPod(pod ns.NetNS, a *Attachment) (net.HardwareAddr, error) {
 	if slices.ContainsFunc(a.Addrs, netip.Addr.Is6) {
 		err := pod.Do(func(ns.NetNS) error { // runtimes begin with it off
-			return setSysctls(map[string]string{"ipv6/conf/" + a.Interface + "/disable_ipv6": "0", "ipv6/conf/" + a.Interface + "/accept_ra": "0", "ipv6/conf/" + a.Interface + "/accept_dad": "0"})
+			return n.sysctls.set(map[string]string{"ipv6/conf/" + a.Interface + "/disable_ipv6": "0", "ipv6/conf/" + a.Interface + "/accept_ra": "0", "ipv6/conf/" + a.Interface + "/accept_dad": "0"})
 		})
 		if err != nil {
 			return nil, err
@@ -346,43 +347,45 @@ func (n *node) isGone(a *Attachment) (bool, error) {
 func (n *node) forward(is4, is6 bool) error {
 	return n.ns.Do(func(ns.NetNS) error {
 		if is4 {
-			if err := setSysctls(map[string]string{"ipv4/ip_forward": "1"}); err != nil {
+			if err := n.sysctls.set(map[string]string{"ipv4/ip_forward": "1"}); err != nil {
 				return err
 			}
 		}
-		if !is6 || sysctl("ipv6/conf/all/forwarding") == "1" {
+		if !is6 || n.sysctls.get("ipv6/conf/all/forwarding") == "1" {
 			return nil
 		}
-		interfaces, err := os.ReadDir(filepath.Join(sysctls, "ipv6/conf"))
+		interfaces, err := os.ReadDir(filepath.Join(string(n.sysctls), "ipv6/conf"))
 		if err != nil {
 			return err
 		}
 		for _, i := range interfaces {
 			name := "ipv6/conf/" + i.Name() + "/accept_ra"
-			if sysctl(name) == "1" {
-				if err := setSysctls(map[string]string{name: "2"}); err != nil {
+			if n.sysctls.get(name) == "1" {
+				if err := n.sysctls.set(map[string]string{name: "2"}); err != nil {
 					return err
 				}
 			}
 		}
-		return setSysctls(map[string]string{"ipv6/conf/all/forwarding": "1"})
+		return n.sysctls.set(map[string]string{"ipv6/conf/all/forwarding": "1"})
 	})
 }
 
-const sysctls = "/proc/sys/net"
+// sysctls is the folder of the kernel's settings. What is in it are those of the network namespace of
+// the thread that asks.
+type sysctls string
 
-func sysctl(name string) string {
-	text, _ := os.ReadFile(filepath.Join(sysctls, name))
+func (dir sysctls) get(name string) string {
+	text, _ := os.ReadFile(filepath.Join(string(dir), name))
 	return strings.TrimSpace(string(text))
 }
 
-// setSysctls sets those that are not so; of a kernel without IPv6 there are none of its.
-func setSysctls(values map[string]string) error {
+// set sets those that are not so; of a kernel without IPv6 there are none of its.
+func (dir sysctls) set(values map[string]string) error {
 	for name, value := range values {
-		if sysctl(name) == value {
+		if dir.get(name) == value {
 			continue
 		}
-		err := os.WriteFile(filepath.Join(sysctls, name), []byte(value), 0)
+		err := os.WriteFile(filepath.Join(string(dir), name), []byte(value), 0)
 		if err != nil && !(errors.Is(err, fs.ErrNotExist) && strings.HasPrefix(name, "ipv6/")) {
 			return fmt.Errorf("sysctl net/%s: %w", name, err)
 		}

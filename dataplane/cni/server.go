@@ -34,6 +34,8 @@ type Config struct {
 	OnlyChained bool
 	// MTU is that of Pods' interfaces, in bytes.
 	MTU int
+	// Sysctls is where the kernel's settings below net can be written; empty means /proc/sys/net.
+	Sysctls string
 	// Node is the network namespace of the Node; nil for the caller's.
 	Node ns.NetNS
 	// Attached is called before a runtime is told that a Pod is attached, and may
@@ -85,7 +87,10 @@ func NewServer(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("netlink: %w", err)
 	}
-	s.node = node{s.config.Node, nl}
+	s.node = node{s.config.Node, nl, sysctls(c.Sysctls)}
+	if c.Sysctls == "" {
+		s.node.sysctls = "/proc/sys/net"
+	}
 	if err := s.prepare(); err != nil {
 		nl.Close()
 		return nil, err

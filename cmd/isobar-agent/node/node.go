@@ -51,6 +51,8 @@ type Options struct {
 	// Bypass is what passes to and from this Node before any policy of Nodes. What the agent itself sends
 	// by Dial does in any case, and so do the tunnels of Pods to other Nodes.
 	Bypass []nft.Bypass
+	// Sysctls is where the kernel's settings below net can be written; empty means /proc/sys/net.
+	Sysctls string
 	// MTU is that of Pods; 0 means what the Node's uplink can carry.
 	MTU int
 	// HoldFor is how long a new Pod is closed that no policy is known to apply to, where the
@@ -156,7 +158,7 @@ func (r *run) start(ctx context.Context) error {
 	}
 	r.source = source
 	config := cni.Config{
-		StateDir: filepath.Join(r.o.StateDir, "pods"), AddressDir: r.o.AddressDir, OnlyChained: r.o.OnlyChained, MTU: mtu, Node: r.o.Space, Log: r.o.Log,
+		StateDir: filepath.Join(r.o.StateDir, "pods"), AddressDir: r.o.AddressDir, OnlyChained: r.o.OnlyChained, MTU: mtu, Node: r.o.Space, Sysctls: r.o.Sysctls, Log: r.o.Log,
 		Attached: r.attached, Detached: r.detached,
 	}
 	if !r.o.OnlyChained {
