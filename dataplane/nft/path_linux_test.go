@@ -5,115 +5,149 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 )
 
-// paths are Rulesets that let web-0 reach db-0 in a shop: none, few policies, and many. The
-// one that allows it is the last.
-func paths() map[string]*policy.Ruleset {
-	none := ruleset(shop()) // whose connections the kernel follows
-	out := map[string]*policy.Ruleset{"routed": nil, "policies=0": &none}
-	for name, n := range map[string]int{"policies=10": 10, "policies=1000": 1000} {
-		rs := many(1, n, 10, 1000)
-		web, _ := shop().Workloads.Get("pod/shop/web-0")
-		db, _ := shop().Workloads.Get("pod/shop/db-0")
-		rs.Groups = append(rs.Groups, policy.Members{Key: "pod web", Workloads: []*policy.Workload{web}})
-		r := &rs.Rules[n-1]
-		r.Groups, r.Traffic = []string{"pod web"}, tcp(1999)
-		rs.Workloads[0].Workload = db
-		out[name] = &rs
+// pathNames are those of paths, from the cheapest.
+var pathNames = []string{
+	"routed", "policies=0", "policies=10", "policies=1000", "policies=1000/members=100", "policies=1000/members=10000", "policies=1000/members=100000", "policies=1000/linear",
+}
+
+// path returns a Ruleset that lets web-0 reach db-0 in a shop, which its last rule does, to a group
+// of which web-0 is a member: alone, or one of so many. It is nil for a path without a table.
+func path(name string) *policy.Ruleset {
+	switch name {
+	case "routed":
+		return nil
+	case "policies=0":
+		rs := ruleset(shop()) // whose connections the kernel follows
+		return &rs
 	}
-	// The same without a port to tell rules apart: each is asked.
-	rs := *out["policies=1000"]
-	rs.Rules = append([]policy.TargetRule(nil), rs.Rules...)
-	for i := range rs.Rules {
-		rs.Rules[i].Traffic = []policy.Traffic{{Protocol: policy.TCP}}
+	n, members := 10, 0
+	_, _ = fmt.Sscanf(name, "policies=%d/members=%d", &n, &members)
+	rs := many(1, n, 10, 1000)
+	web, _ := shop().Workloads.Get("pod/shop/web-0")
+	db, _ := shop().Workloads.Get("pod/shop/db-0")
+	g := policy.Members{Key: "pod web"}
+	for i := range members {
+		g.Workloads = append(g.Workloads, member(200, i))
 	}
-	out["policies=1000/linear"] = &rs
-	return out
+	g.Workloads = append(g.Workloads, web)
+	rs.Groups = append(rs.Groups, g)
+	r := &rs.Rules[n-1]
+	r.Groups, r.Traffic = []string{g.Key}, tcp(1999)
+	rs.Workloads[0].Workload = db
+	if strings.HasSuffix(name, "linear") { // without a port to tell rules apart each is asked
+		for i := range rs.Rules {
+			rs.Rules[i].Traffic = []policy.Traffic{{Protocol: policy.TCP}}
+		}
+	}
+	return &rs
+}
+
+// onPath runs f for each path, on a machine of its own with the table of it.
+func onPath(b *testing.B, f func(b *testing.B, m *machine)) {
+	for _, name := range pathNames {
+		b.Run(name, func(b *testing.B) {
+			m := newMachine(b)
+			if rs := path(name); rs != nil {
+				if _, err := plan.NewSyncer("", m.driver).Sync(b.Context(), *rs); err != nil {
+					b.Fatal(err)
+				}
+			}
+			f(b, m)
+		})
+	}
 }
 
 // What a new connection costs with policies, and without: compare in one run.
 func BenchmarkConnect(b *testing.B) {
-	for _, name := range []string{"routed", "policies=0", "policies=10", "policies=1000", "policies=1000/linear"} {
-		b.Run(name, func(b *testing.B) {
-			rs := paths()[name]
-			m := newMachine(b)
-			const port = 1999
-			if rs != nil {
-				if _, err := plan.NewSyncer("", m.driver).Sync(b.Context(), *rs); err != nil {
-					b.Fatal(err)
+	onPath(b, func(b *testing.B, m *machine) {
+		const port = 1999
+		m.serve("db-0", port)
+		to := netip.AddrPortFrom(m.addr("db-0", false), port)
+		defer cpu(b)()
+		_, err := in(b, m.pods["web-0"], func() (int, error) {
+			for b.Loop() {
+				c, err := net.Dial("tcp", to.String())
+				if err != nil {
+					return 0, err
 				}
+				c.(*net.TCPConn).SetLinger(0)
+				c.Close()
 			}
-			m.serve("db-0", port)
-			to := netip.AddrPortFrom(m.addr("db-0", false), port)
-			defer cpu(b)()
-			_, err := in(b, m.pods["web-0"], func() (int, error) {
-				for b.Loop() {
-					c, err := net.Dial("tcp", to.String())
-					if err != nil {
-						return 0, err
-					}
-					c.(*net.TCPConn).SetLinger(0)
-					c.Close()
-				}
-				return 0, nil
-			})
-			if err != nil {
-				b.Fatal(err)
-			}
+			return 0, nil
 		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	})
+}
+
+// connection returns the ends of a connection from web-0 to db-0.
+func connection(b *testing.B, m *machine) (client, server net.Conn) {
+	const port = 1999
+	l, err := in(b, m.pods["db-0"], func() (net.Listener, error) { return net.Listen("tcp", fmt.Sprint("10.1.0.3:", port)) })
+	if err != nil {
+		b.Fatal(err)
 	}
+	b.Cleanup(func() { l.Close() })
+	c, got := m.dial("web-0", netip.AddrPortFrom(m.addr("db-0", false), port), generous)
+	if got != passed {
+		b.Fatal(got)
+	}
+	b.Cleanup(func() { c.Close() })
+	if server, err = l.Accept(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { server.Close() })
+	return c, server
 }
 
 // What carrying bytes costs, once a connection is there.
 func BenchmarkCarry(b *testing.B) {
-	for _, name := range []string{"routed", "policies=0", "policies=1000"} {
-		b.Run(name, func(b *testing.B) {
-			rs := paths()[name]
-			m := newMachine(b)
-			const port = 1999
-			if rs != nil {
-				if _, err := plan.NewSyncer("", m.driver).Sync(b.Context(), *rs); err != nil {
-					b.Fatal(err)
-				}
-			}
-			l, err := in(b, m.pods["db-0"], func() (net.Listener, error) { return net.Listen("tcp", fmt.Sprint("10.1.0.3:", port)) })
-			if err != nil {
+	onPath(b, func(b *testing.B, m *machine) {
+		client, server := connection(b, m)
+		go io.Copy(io.Discard, server)
+		chunk := make([]byte, 1<<20)
+		b.SetBytes(int64(len(chunk)))
+		defer cpu(b)()
+		for b.Loop() {
+			if _, err := client.Write(chunk); err != nil {
 				b.Fatal(err)
 			}
-			defer l.Close()
-			go func() {
-				if c, err := l.Accept(); err == nil {
-					io.Copy(io.Discard, c)
-				}
-			}()
-			c, got := m.dial("web-0", netip.AddrPortFrom(m.addr("db-0", false), port), generous)
-			if got != passed {
-				b.Fatal(got)
+		}
+	})
+}
+
+// What a question and its answer cost, once a connection is there.
+func BenchmarkRoundTrip(b *testing.B) {
+	onPath(b, func(b *testing.B, m *machine) {
+		client, server := connection(b, m)
+		go io.Copy(server, server)
+		buf := make([]byte, 64)
+		defer cpu(b)()
+		for b.Loop() {
+			if _, err := client.Write(buf); err != nil {
+				b.Fatal(err)
 			}
-			defer c.Close()
-			chunk := make([]byte, 1<<20)
-			b.SetBytes(int64(len(chunk)))
-			defer cpu(b)()
-			for b.Loop() {
-				if _, err := c.Write(chunk); err != nil {
-					b.Fatal(err)
-				}
+			if _, err := io.ReadFull(client, buf); err != nil {
+				b.Fatal(err)
 			}
-		})
-	}
+		}
+	})
 }
 
 // What the first packet of a flow costs the kernel of a router.
 func BenchmarkPacket(b *testing.B) {
-	for _, name := range []string{"routed", "policies=0", "policies=10", "policies=1000", "policies=1000/linear"} {
+	for _, name := range pathNames {
 		b.Run(name, func(b *testing.B) {
 			r := newRouter(b)
-			if rs := paths()[name]; rs != nil {
+			if rs := path(name); rs != nil {
 				if _, err := plan.NewSyncer("", r.driver).Sync(b.Context(), *rs); err != nil {
 					b.Fatal(err)
 				}
