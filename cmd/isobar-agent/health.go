@@ -31,14 +31,30 @@ type statusReply struct {
 	LastGood time.Time `json:"lastGood,omitzero"`
 	Error    string    `json:"error,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
+	// Names are what is known of DNS names.
+	Names nameStatus `json:"names"`
 	// Refusals are what the kernel does not enforce exactly.
 	Refusals []string `json:"refusals,omitempty"`
+}
+
+// nameStatus is how much is known of DNS names, and what was refused since the start.
+type nameStatus struct {
+	Names     int    `json:"names"`
+	Addresses int    `json:"addresses"`
+	Answers   uint64 `json:"answers"`
+	Dropped   uint64 `json:"dropped"`            // answers that nobody got
+	LastDrop  string `json:"lastDrop,omitempty"` // why
+	// Evicted had to go for others, by bound.
+	EvictedNames           uint64 `json:"evictedNames"`
+	EvictedNamesOfPatterns uint64 `json:"evictedNamesOfPatterns"`
+	EvictedAddresses       uint64 `json:"evictedAddresses"`
 }
 
 // health answers probes, people on the Node, and Prometheus.
 type health struct {
 	node    string
 	agent   atomic.Pointer[agent.Agent]
+	names   atomic.Pointer[node.Names]
 	metrics *node.Metrics
 }
 
@@ -55,6 +71,11 @@ func (h *health) status() statusReply {
 	}
 	for _, p := range s.Held {
 		out.Held = append(out.Held, fmt.Sprintf("%s/%s since %s: %s", p.Namespace, p.Name, p.Since.UTC().Format(time.RFC3339), p.Why))
+	}
+	if n := h.names.Load(); n != nil {
+		c := n.Counts()
+		out.Names = nameStatus{Names: c.Names, Addresses: c.Addrs, Answers: c.Answers, Dropped: c.Dropped, LastDrop: c.LastDrop,
+			EvictedNames: c.Evicted, EvictedNamesOfPatterns: c.EvictedByPattern, EvictedAddresses: c.EvictedAddrs}
 	}
 	for _, r := range s.Report.Refusals {
 		out.Refusals = append(out.Refusals, fmt.Sprintf("%s: %s", r.Policy, r.Message))
@@ -87,6 +108,15 @@ func (h *health) handler() http.Handler {
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(h.status())
+	})
+	mux.HandleFunc("GET /names", func(w http.ResponseWriter, _ *http.Request) {
+		n := h.names.Load()
+		if n == nil {
+			http.Error(w, "the agent is starting", http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(n.List())
 	})
 	return mux
 }

@@ -40,7 +40,7 @@ type flags struct {
 	name, kubeconfig, antrea, namespace string
 	state, socket, mode, level, health  string
 	mtu                                 int
-	hold                                time.Duration
+	hold, minTTL                        time.Duration
 	bypass                              []string
 	metrics, sysctls                    string
 	conf                                netConf
@@ -82,6 +82,7 @@ or from what was kept before a restart.`,
 	fl.IntVar(&f.mtu, "mtu", 0, "MTU of Pods, in bytes (default: what the Node's uplink can carry)")
 	fl.StringArrayVar(&f.bypass, "bypass", nil, "what passes into this Node, or out of it, before any policy of Nodes, as ingress,10.0.0.0/8,TCP/22; may be given often")
 	fl.DurationVar(&f.hold, "hold-for", 2*time.Second, "how long a new Pod is closed that the controller names in no policy, where the controller does not say what it has read")
+	fl.DurationVar(&f.minTTL, "name-min-ttl", 5*time.Second, "how long an address is known by a DNS name at least, whatever its answer says: more for workloads that keep answers for longer")
 	fl.StringVar(&f.health, "health-addr", "127.0.0.1:10351", "address of /healthz, /readyz, /status and /metrics; 0 for none")
 	fl.StringVar(&f.metrics, "metrics-addr", "0", "address of /metrics alone, plain HTTP, as :10353 for all; 0 for none")
 	fl.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
@@ -115,7 +116,7 @@ func run(ctx context.Context, f flags) (err error) {
 		return err
 	}
 	o := node.Options{
-		Name: f.name, Kube: kube, Controller: controller, StateDir: f.state, Socket: f.socket, Mode: route.Mode(f.mode), MTU: f.mtu, HoldFor: f.hold,
+		Name: f.name, Kube: kube, Controller: controller, StateDir: f.state, Socket: f.socket, Mode: route.Mode(f.mode), MTU: f.mtu, HoldFor: f.hold, MinTTL: f.minTTL,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 	}
 	for _, text := range f.bypass {
@@ -136,7 +137,7 @@ func run(ctx context.Context, f flags) (err error) {
 		return err
 	}
 	h := &health{node: f.name, metrics: node.NewMetrics()}
-	o.Started, o.Metrics = h.agent.Store, h.metrics
+	o.Started, o.Names, o.Metrics = h.agent.Store, h.names.Store, h.metrics
 	only := http.NewServeMux()
 	only.Handle("GET /metrics", h.metricsHandler())
 	ctx, cancel := context.WithCancel(ctx)

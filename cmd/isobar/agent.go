@@ -12,7 +12,7 @@ import (
 
 func agentCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "agent", Short: "Ask the agent of this Node"}
-	cmd.AddCommand(agentStatusCommand())
+	cmd.AddCommand(agentStatusCommand(), agentNamesCommand())
 	return cmd
 }
 
@@ -31,15 +31,9 @@ or that it is not known; 1 that the agent could not be asked.`,
 			if output != "" && output != "json" {
 				return fmt.Errorf("-o %q: want json, or nothing", output)
 			}
-			client := http.Client{Timeout: 10 * time.Second}
-			resp, err := client.Get("http://" + addr + "/status")
+			text, err := askAgent(addr, "/status", 1<<20)
 			if err != nil {
-				return fmt.Errorf("the agent does not answer at %s: %w", addr, err)
-			}
-			defer resp.Body.Close()
-			text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-			if err != nil || resp.StatusCode != http.StatusOK {
-				return fmt.Errorf("%s answers %s: is that the agent? %w", addr, resp.Status, err)
+				return err
 			}
 			return printAgentStatus(cmd.OutOrStdout(), text, output)
 		},
@@ -47,6 +41,26 @@ or that it is not known; 1 that the agent could not be asked.`,
 	cmd.Flags().StringVar(&addr, "health-addr", "127.0.0.1:10351", "address that the agent was given by --health-addr")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or empty for text")
 	return cmd
+}
+
+// askAgent returns what the agent answers, of at most so many bytes.
+func askAgent(addr, path string, most int64) ([]byte, error) {
+	client := http.Client{Timeout: 10 * time.Second}
+	resp, err := client.Get("http://" + addr + path)
+	if err != nil {
+		return nil, fmt.Errorf("the agent does not answer at %s: %w", addr, err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the agent at %s: %w", addr, err)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answers %s: is that the agent?", addr, resp.Status)
+	case int64(len(text)) > most:
+		return nil, fmt.Errorf("%s answers with more than %d bytes: is that the agent?", addr, most)
+	}
+	return text, nil
 }
 
 func printAgentStatus(out io.Writer, text []byte, output string) error {
@@ -57,6 +71,7 @@ func printAgentStatus(out io.Writer, text []byte, output string) error {
 		LastGood, Since          time.Time
 		Error                    string
 		Refusals, Held           []string
+		Names                    nameStatus
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
 		return fmt.Errorf("the agent's answer cannot be read: %w", err)
@@ -82,6 +97,7 @@ func printAgentStatus(out io.Writer, text []byte, output string) error {
 		for _, p := range s.Held {
 			fmt.Fprintf(out, "Closed:    %s\n", p)
 		}
+		s.Names.print(out)
 		for _, r := range s.Refusals {
 			fmt.Fprintf(out, "Refused:   %s\n", r)
 		}

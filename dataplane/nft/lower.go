@@ -73,6 +73,7 @@ type class struct {
 	ports     string // which port names may stand for, in a rule of ingress
 	isolated  string
 	denies    bool
+	isHost    bool
 	rules     uint64
 }
 
@@ -258,7 +259,7 @@ func (l *lowering) bases(answers []Rule) {
 	loopback := func(f Field) Rule {
 		return Rule{Verdict: Accept, Comment: "of the machine with itself", Matches: []Match{is(f, nameValue("lo"))}}
 	}
-	input := slices.Concat(answers, []Rule{known, loopback(FieldIn)}, neighbours, guard, l.bypass(policy.Ingress), egress, ingress)
+	input := slices.Concat([]Rule{known, loopback(FieldIn)}, neighbours, guard, l.bypass(policy.Ingress), egress, ingress)
 	forward := slices.Concat(answers, []Rule{known}, guard, itself, egress, ingress)
 	var own []Rule
 	if l.place.Mark != 0 {
@@ -341,7 +342,7 @@ func (l *lowering) chain(local Local, e *policy.Enforced, d policy.Direction, f 
 	if len(keys) == 0 && isolated == "" && !denies {
 		return ""
 	}
-	k := class{direction: d, family: f, network: e.Workload.Network, isolated: isolated, denies: denies}
+	k := class{direction: d, family: f, network: e.Workload.Network, isolated: isolated, denies: denies, isHost: local.Host}
 	if d == policy.Ingress && len(e.Workload.Ports) > 0 {
 		k.ports = fmt.Sprint(e.Workload.Ports)
 	}
@@ -358,7 +359,7 @@ func (l *lowering) chain(local Local, e *policy.Enforced, d policy.Direction, f 
 			return m.chain
 		}
 	}
-	q := query{lowering: l, subject: e.Workload, direction: d, family: f}
+	q := query{lowering: l, subject: e.Workload, direction: d, family: f, isHost: local.Host}
 	m := &members{keys: keys, chain: q.chain(keys, isolated, denies), ids: []string{e.Workload.ID}}
 	l.classes[k] = append(l.classes[k], m)
 	return m.chain
@@ -371,7 +372,7 @@ func (l *lowering) refusals() []policy.Refusal {
 		for _, m := range list {
 			for _, key := range m.keys {
 				if r := l.rules[key]; r != nil {
-					out = append(out, l.refuse(r, k.network, m.ids)...)
+					out = append(out, l.refuse(r, k, m.ids)...)
 				}
 			}
 		}
@@ -384,12 +385,12 @@ func (l *lowering) refusals() []policy.Refusal {
 }
 
 // refuse returns what of a rule is not enforced exactly at workloads.
-func (l *lowering) refuse(r *policy.TargetRule, network string, ids []string) []policy.Refusal {
+func (l *lowering) refuse(r *policy.TargetRule, k class, ids []string) []policy.Refusal {
 	var out []policy.Refusal
 	tell := func(reason policy.RefusalReason, message string) {
 		out = append(out, policy.Refusal{Target: l.rs.Target, Policy: r.Policy, Rule: r.Key, Reason: reason, Message: message, Workloads: slices.Clone(ids)})
 	}
-	if len(r.Names) > 0 && !l.sees(r) {
+	if len(r.Names) > 0 && !l.sees(r, k.isHost) {
 		tell(policy.RefusedNames, "packets carry no DNS names: the rule is enforced as strictly as it may mean")
 	}
 	if len(r.L7) > 0 {
@@ -398,7 +399,7 @@ func (l *lowering) refuse(r *policy.TargetRule, network string, ids []string) []
 	if r.Action == policy.Reject && l.place.Missing.Reject {
 		tell(policy.RefusedReject, "the kernel cannot reject: what the rule matches is dropped")
 	}
-	if l.isUnclear(r, network) {
+	if l.isUnclear(r, k.network) {
 		tell(policy.RefusedPeers, "names addresses that workloads of several networks have: they are allowed nothing, and denied all")
 	}
 	return out

@@ -52,10 +52,14 @@ func selection(names []string) []string {
 	return slices.Compact(out)
 }
 
-// sees says whether it is known which addresses a rule means by names.
-func (l *lowering) sees(r *policy.TargetRule) bool {
-	return l.place.Names != nil && !l.place.Missing.Queue && r.Direction == policy.Egress
+// sees says whether it is known which addresses a rule means by names, at a workload that is the machine itself
+// or not. What the machine asks for is not looked at: it may be the agent who asks, for those who
+// tell it what its policies are.
+func (l *lowering) sees(r *policy.TargetRule, isHost bool) bool {
+	return !isHost && l.place.Names != nil && !l.place.Missing.Queue && r.Direction == policy.Egress
 }
+
+func (q *query) sees(r *policy.TargetRule) bool { return q.lowering.sees(r, q.isHost) }
 
 // namePrefix begins the names of the sets of addresses of names.
 func namePrefix(f Family) string { return fmt.Sprint("f", f, "-") }
@@ -123,7 +127,7 @@ func (l *lowering) answers(enforced map[string]*policy.Enforced) []Rule {
 		e := enforced[local.ID]
 		if e == nil || !slices.ContainsFunc(e.Egress, func(key string) bool {
 			r := l.rules[key]
-			return r != nil && len(r.Names) > 0 && l.sees(r)
+			return r != nil && len(r.Names) > 0 && l.sees(r, local.Host)
 		}) {
 			continue
 		}

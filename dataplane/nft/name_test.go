@@ -171,17 +171,18 @@ func TestAnswersWait(t *testing.T) {
 		{"by SCTP", names, with(func(p *nft.Packet) { p.Protocol = 132 }), false},
 		{"a question", names, with(func(p *nft.Packet) { p.Reply = false }), false},
 		{"to who has no rules with names", names, with(func(p *nft.Packet) { p.To = netip.MustParseAddr("10.0.0.2") }), false},
+		{"to the machine itself", nft.Place{Names: known{}, Locals: []nft.Local{{ID: "pod/x/a", Addrs: []netip.Addr{answer.To}, Host: true}}}, answer, false},
 		{"where nobody looks", nft.Place{}, answer, false},
 		{"where nobody can look", nft.Place{Names: known{}, Missing: nft.Missing{Queue: true}}, answer, false},
 	} {
 		objects, refusals := nft.Lower(tt.place, rs)
-		for _, tt.p.Hook = range []nft.Hook{nft.Input, nft.Forward, nft.Output} {
+		for _, tt.p.Hook = range []nft.Hook{nft.Forward, nft.Output} {
 			j, err := nft.Judge(objects, tt.p)
 			if err != nil || j.Waits != tt.waits || j.Action != policy.Allow {
 				t.Errorf("%s, %v: %+v, %v", tt.name, tt.p.Hook, j, err)
 			}
 		}
-		if sees := tt.place.Names != nil && !tt.place.Missing.Queue; sees != (len(refusals) == 0) {
+		if sees := tt.place.Names != nil && !tt.place.Missing.Queue && tt.place.Locals == nil; sees != (len(refusals) == 0) {
 			t.Errorf("%s: %+v", tt.name, refusals)
 		}
 	}

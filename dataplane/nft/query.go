@@ -15,6 +15,7 @@ type query struct {
 	subject   *policy.Workload
 	direction policy.Direction
 	family    Family
+	isHost    bool      // the subject is the machine itself
 	segments  []segment // from the last to the first, while they are made
 }
 

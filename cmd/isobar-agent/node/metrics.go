@@ -136,6 +136,10 @@ var (
 	pods       = prometheus.NewDesc("antrea_agent_local_pod_count", "Pods that are attached.", nil, nil)
 	tracked    = prometheus.NewDesc("antrea_agent_conntrack_total_connection_count", "Connections that the kernel knows of, in the Node's network.", nil, nil)
 	trackable  = prometheus.NewDesc("antrea_agent_conntrack_max_connection_count", "Connections that the kernel can know of.", nil, nil)
+	nameCount  = prometheus.NewDesc("antrea_agent_fqdn_cache_size", "DNS names that are known.", nil, nil)
+	nameGone   = prometheus.NewDesc("antrea_agent_fqdn_cache_eviction_count", "DNS names that had to go for others.", nil, nil)
+	nameAddrs  = prometheus.NewDesc("isobar_agent_name_addresses", "Addresses of DNS names that are known.", nil, nil)
+	answers    = prometheus.NewDesc("isobar_agent_dns_answers_total", "Answers of DNS to Pods that policies with names apply to, by what was done: passed, dropped.", []string{"result"}, nil)
 	byState    = prometheus.NewDesc("isobar_agent_policies", "Policies that apply on this Node, by whether they are enforced as they are now: realized, failed, or pending.", []string{"state"}, nil)
 	refused    = prometheus.NewDesc("isobar_agent_refusals", "What the kernel does not enforce exactly, but more strictly, by reason.", []string{"reason"}, nil)
 	held       = prometheus.NewDesc("isobar_agent_held_pods", "Pods that are closed until their policies are known.", nil, nil)
@@ -151,7 +155,7 @@ var (
 type machine struct{ m *Metrics }
 
 func (machine) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{policies, ingress, egress, pods, tracked, trackable, byState, refused, held, known, kept, failing, lastGood, watchState, addressUse} {
+	for _, d := range []*prometheus.Desc{policies, ingress, egress, pods, tracked, trackable, nameCount, nameGone, nameAddrs, answers, byState, refused, held, known, kept, failing, lastGood, watchState, addressUse} {
 		out <- d
 	}
 }
@@ -192,6 +196,15 @@ func (c machine) Collect(out chan<- prometheus.Metric) {
 	gauge(byState, float64(s.Failed), "failed")
 	gauge(byState, float64(s.Policies-s.Realized-s.Failed), "pending")
 	c.rules(r.source, gauge)
+	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	n := r.names.Counts()
+	gauge(nameCount, float64(n.Names))
+	gauge(nameAddrs, float64(n.Addrs))
+	counter(nameGone, n.Evicted+n.EvictedByPattern)
+	counter(answers, n.Answers, "passed")
+	counter(answers, n.Dropped, "dropped")
 	for _, w := range r.source.Status().Watches {
 		is(watchState, w.Live, w.Resource)
 	}

@@ -28,6 +28,7 @@ import (
 	"isobar.dev/control/agent"
 	"isobar.dev/dataplane/cni"
 	"isobar.dev/dataplane/cni/rpc"
+	"isobar.dev/dataplane/names"
 	"isobar.dev/dataplane/nft"
 	"isobar.dev/dataplane/route"
 	"isobar.dev/plan"
@@ -65,6 +66,10 @@ type Options struct {
 	// Space is the Node's network namespace; nil means the caller's.
 	Space ns.NetNS
 	Log   *slog.Logger
+	// MinTTL is how long an address is known by a DNS name at least; 0 means 5 s.
+	MinTTL time.Duration
+	// Names is called, before Started, with what knows DNS names. Nil for nothing.
+	Names func(*Names)
 	// Started is called with the agent when Pods can be attached. Nil for nothing.
 	Started func(*agent.Agent)
 }
@@ -113,6 +118,7 @@ type run struct {
 	router  *route.Router
 	server  *cni.Server
 	source  *antrea.Source
+	names   *Names
 
 	mu    sync.Mutex
 	agent *agent.Agent // nil before there is one
@@ -150,7 +156,9 @@ func (r *run) start(ctx context.Context) error {
 			}
 		}
 	}
-	driver := nft.NewDriver(nft.Config{NetNS: int(r.o.Space.Fd()), Place: r.place})
+	r.names = newNames(r.o.Name, nft.Config{NetNS: int(r.o.Space.Fd()), Place: r.place}, names.Options{MinTTL: r.o.MinTTL}, filepath.Join(r.o.StateDir, "names.json"), r.o.Log)
+	driver := r.names.driver
+	r.names.syncer = plan.NewSyncer(r.o.Name, metered{driver, r.o.Metrics})
 	r.ends = append(r.ends, driver.Close)
 	source, err := antrea.New(r.o.Controller, r.o.Name, antrea.Options{Dir: filepath.Join(r.o.StateDir, "policies")})
 	if err != nil {
@@ -178,11 +186,16 @@ func (r *run) start(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	r.agent = agent.New(agent.Options{
-		Target: r.o.Name, Source: source, Enforcer: plan.NewSyncer(r.o.Name, metered{driver, r.o.Metrics}), Meter: r.o.Metrics, Log: r.o.Log,
+		Target: r.o.Name, Source: source, Enforcer: r.names, Meter: r.o.Metrics, Log: r.o.Log,
 		Hold: agent.Hold{Version: r.version, For: r.o.HoldFor, Note: r.noteKnown},
 	}, attached)
 	r.mu.Unlock()
 	r.o.Metrics.of.Store(r)
+	r.names.reread = r.agent.Reread
+	if r.o.Names != nil {
+		r.o.Names(r.names)
+	}
+	r.part(ctx, "DNS names", func(ctx context.Context) error { return r.names.run(ctx, int(r.o.Space.Fd())) })
 	r.part(ctx, "policies", source.Run)
 	r.part(ctx, "agent", r.agent.Run)
 	r.part(ctx, "rules of others", func(ctx context.Context) error {
