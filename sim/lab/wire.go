@@ -14,9 +14,16 @@ import (
 // comes to the Node as if a Pod had sent it, and what the Node has for the Pod is received
 // there. A Node is done with a packet when Send returns, unless it went to another Node.
 type Wire struct {
-	Interface string // of the Node
+	Interface string // of the Node; empty where the Wire is the Node itself
 	Addr      netip.Addr
-	fd        int
+	send      int
+	receive   []receiver
+}
+
+// receiver is where packets are read.
+type receiver struct {
+	fd       int
+	protocol byte // what is read has no header of IP, and is of this protocol; 0 where it has one
 }
 
 // Plug makes an interface on the Node, with a route to an address behind it.
@@ -26,7 +33,7 @@ func (n *Node) Plug(name string, addr netip.Addr) (*Wire, error) {
 		if err != nil {
 			return nil, err
 		}
-		w := &Wire{name, addr, fd}
+		w := &Wire{name, addr, fd, []receiver{{fd: fd}}}
 		if err := w.dress(); err != nil {
 			return nil, errors.Join(fmt.Errorf("interface %s of %s: %w", name, n.Name, err), w.Close())
 		}
@@ -40,7 +47,7 @@ func (w *Wire) dress() error {
 		return err
 	}
 	ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
-	if err := unix.IoctlIfreq(w.fd, unix.TUNSETIFF, ifr); err != nil {
+	if err := unix.IoctlIfreq(w.send, unix.TUNSETIFF, ifr); err != nil {
 		return err
 	}
 	link, err := netlink.LinkByName(w.Interface)
@@ -89,22 +96,94 @@ func (n *Node) Forget() error {
 	return err
 }
 
+// Own gives the Node an address, and returns a Wire that is the Node itself: what is sent there is
+// as if a process of the Node had sent it, and what the Node takes for itself is received there, at whatever
+// address of the family.
+func (n *Node) Own(addr netip.Addr) (*Wire, error) {
+	return in(n.Space, func() (*Wire, error) {
+		w := &Wire{Addr: addr, send: -1}
+		if err := w.own(); err != nil {
+			return nil, errors.Join(fmt.Errorf("address %s of %s: %w", addr, n.Name, err), w.Close())
+		}
+		return w, nil
+	})
+}
+
+func (w *Wire) own() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: netlink.NewIPNet(w.Addr.AsSlice())}); err != nil {
+		return err
+	}
+	const kind = unix.SOCK_RAW | unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
+	family, protocols := unix.AF_INET, []byte{protocolTCP, protocolUDP, protocolICMP, unix.IPPROTO_SCTP}
+	if w.Addr.Is6() {
+		family, protocols[2] = unix.AF_INET6, protocolICMPv6
+	}
+	if w.send, err = unix.Socket(family, kind, unix.IPPROTO_RAW); err != nil {
+		return err
+	}
+	for _, p := range protocols {
+		fd, err := unix.Socket(family, kind, int(p))
+		if err != nil {
+			return err
+		}
+		r := receiver{fd: fd}
+		if w.Addr.Is6() {
+			r.protocol = p
+		}
+		w.receive = append(w.receive, r)
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 1<<22); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Send gives the Node a packet.
 func (w *Wire) Send(packet []byte) error {
-	_, err := unix.Write(w.fd, packet)
+	if w.Interface != "" {
+		_, err := unix.Write(w.send, packet)
+		return err
+	}
+	var to unix.Sockaddr
+	if w.Addr.Is6() {
+		to = &unix.SockaddrInet6{Addr: [16]byte(packet[24:])}
+	} else {
+		to = &unix.SockaddrInet4{Addr: [4]byte(packet[16:])}
+	}
+	err := unix.Sendto(w.send, packet, 0, to)
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EACCES) {
+		return nil // the Node has denied it
+	}
 	return err
 }
 
-// Close takes the interface away.
-func (w *Wire) Close() error { return unix.Close(w.fd) }
+// Close takes the interface away. An address stays.
+func (w *Wire) Close() error {
+	var errs []error
+	if w.Interface == "" && w.send >= 0 {
+		errs = append(errs, unix.Close(w.send))
+	}
+	for _, r := range w.receive {
+		errs = append(errs, unix.Close(r.fd))
+	}
+	return errors.Join(errs...)
+}
 
 // Receive calls f with each packet that the Nodes have for wires, until there has been none
 // for the time of quiet.
 func Receive(wires []*Wire, quiet time.Duration, f func(at *Wire, packet []byte)) error {
 	var b [2048]byte
-	polls := make([]unix.PollFd, len(wires))
-	for i, w := range wires {
-		polls[i] = unix.PollFd{Fd: int32(w.fd), Events: unix.POLLIN}
+	var polls []unix.PollFd
+	var at []*Wire
+	var from []receiver
+	for _, w := range wires {
+		for _, r := range w.receive {
+			polls, at, from = append(polls, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN}), append(at, w), append(from, r)
+		}
 	}
 	for {
 		n, err := unix.Poll(polls, int(quiet.Milliseconds()))
@@ -119,14 +198,18 @@ func Receive(wires []*Wire, quiet time.Duration, f func(at *Wire, packet []byte)
 				continue
 			}
 			for {
-				n, err := unix.Read(wires[i].fd, b[:])
+				n, err := unix.Read(from[i].fd, b[:])
 				if errors.Is(err, unix.EAGAIN) {
 					break
 				}
 				if err != nil {
-					return fmt.Errorf("interface %s: %w", wires[i].Interface, err)
+					return fmt.Errorf("address %s: %w", at[i].Addr, err)
 				}
-				f(wires[i], b[:n])
+				packet := b[:n]
+				if from[i].protocol != 0 {
+					packet = append(header(at[i].Addr, at[i].Addr, from[i].protocol, n), packet...)
+				}
+				f(at[i], packet)
 			}
 		}
 	}
