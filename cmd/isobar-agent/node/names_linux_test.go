@@ -10,11 +10,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/net/dns/dnsmessage"
 
 	"isobar.dev/dataplane/nft"
@@ -370,4 +373,122 @@ func TestNamesDamagedFile(t *testing.T) {
 	w.want("damaged", map[string]bool{"10.3.1.1": false})
 	w.mustLookup("db.example")
 	w.want("asked again", map[string]bool{"10.3.1.1": true})
+}
+
+// waiting is how many packets the kernel holds back.
+func (w *world) waiting() int {
+	w.Helper()
+	var text []byte
+	w.must(w.node.Do(func(ns.NetNS) (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/netfilter/nfnetlink_queue")
+		return err
+	}))
+	var number, port, n int
+	_, _ = fmt.Sscan(string(text), &number, &port, &n)
+	return n
+}
+
+// An answer waits for as long as the kernel is not told.
+func TestNamesWait(t *testing.T) {
+	for _, proto := range []string{"udp", "tcp"} {
+		t.Run(proto, func(t *testing.T) {
+			w := newWorld(t)
+			w.zone.set("db.example", 300, "10.3.1.1")
+			w.start()
+			w.enforce(false, named(policy.Drop, "*.example"))
+			w.names.mu.Lock()
+			release := sync.OnceFunc(w.names.mu.Unlock)
+			defer release()
+			done := make(chan error, 1)
+			go func() {
+				_, err := w.lookup(proto, authAddrs[0].String(), "db.example")
+				done <- err
+			}()
+			w.await("an answer waits", func() bool {
+				if len(done) > 0 {
+					t.Fatal("answered, and the kernel was not told")
+				}
+				return w.waiting() > 0
+			})
+			if len(done) > 0 {
+				t.Fatal("answered, and the kernel was not told")
+			}
+			release()
+			w.must(<-done)
+			w.want("answered", map[string]bool{"10.3.1.1": false})
+		})
+	}
+}
+
+// An agent that does not know yet what it has to enforce lets no answer pass: what is enforced is from before, and may
+// deny what the answer says.
+func TestNamesBeforeKnown(t *testing.T) {
+	w := newWorld(t)
+	w.zone.set("bad.example", 300, "10.3.1.1")
+	w.start()
+	w.enforce(false, named(policy.Drop, "bad.example"))
+	w.stop()
+	state := w.source.state
+	w.source = &fixedSource{changed: make(chan struct{}, 1)}
+	w.start()
+	w.await("answers are looked at", w.queueOpen)
+	done := make(chan error, 1)
+	go func() {
+		_, err := w.inPod(authAddrs[0].String(), "getent ahosts bad.example")
+		done <- err
+	}()
+	w.await("an answer is dropped", func() bool { return w.names.Counts().Dropped > 0 })
+	if n := w.names.Counts(); n.Answers > 0 {
+		t.Errorf("%+v", n)
+	}
+	w.source.set(state.Ruleset)
+	w.must(<-done)
+	w.want("known", map[string]bool{"10.3.1.1": false})
+}
+
+// Name servers on the machine itself, and behind a Service's address.
+func TestNamesServers(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.node.Do(func(ns.NetNS) error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: hostNet(netip.MustParseAddr("169.254.20.10"))})
+	}))
+	own := newZoneIn(w, w.node)
+	own.set("local.example", 300, "10.3.1.1")
+	w.zone.set("service.example", 300, "10.3.1.2")
+	w.must(w.translate("10.96.0.10", authAddrs[0]))
+	w.start()
+	w.enforce(true, named(policy.Allow, "*.example"))
+	for server, name := range map[string]string{"169.254.20.10": "local.example", "10.96.0.10": "service.example"} {
+		for _, proto := range []string{"udp", "tcp"} {
+			before := w.names.Counts().Answers
+			if _, err := w.lookup(proto, server, name); err != nil {
+				t.Fatalf("%s by %s: %v", server, proto, err)
+			}
+			if w.names.Counts().Answers == before {
+				t.Errorf("%s by %s: not seen", server, proto)
+			}
+		}
+	}
+	w.want("both", map[string]bool{"10.3.1.1": true, "10.3.1.2": true, "10.3.1.3": false})
+}
+
+// translate leads what is sent to an address to another, as a Service does.
+func (w *world) translate(from string, to netip.Addr) error {
+	c, err := nftables.New(nftables.WithNetNSFd(int(w.node.Fd())))
+	if err != nil {
+		return err
+	}
+	table := c.AddTable(&nftables.Table{Name: "services", Family: nftables.TableFamilyIPv4})
+	chain := c.AddChain(&nftables.Chain{Name: "prerouting", Table: table, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest})
+	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: 16, Len: 4},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: netip.MustParseAddr(from).AsSlice()},
+		&expr.Immediate{Register: 1, Data: to.AsSlice()},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(nftables.TableFamilyIPv4), RegAddrMin: 1},
+	}})
+	return c.Flush()
 }

@@ -44,6 +44,7 @@ type world struct {
 	zone                           *zone
 	dir                            string
 	options                        names.Options
+	log                            *slog.Logger // nil for that of the test
 
 	source *fixedSource
 	names  *Names
@@ -227,7 +228,10 @@ func (s *fixedSource) set(rs policy.Ruleset) {
 // start starts the agent of the Node, as a new process would.
 func (w *world) start() {
 	w.Helper()
-	log := slog.New(slog.NewTextHandler(testWriter{w.TB}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := w.log
+	if log == nil {
+		log = slog.New(slog.NewTextHandler(testWriter{w.TB}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	place := func() nft.Place {
 		return nft.Place{Locals: []nft.Local{{ID: "pod/shop/web", Addrs: podAddrs, Interface: "pod0"}}}
 	}
@@ -433,11 +437,14 @@ type record struct {
 	body dnsmessage.ResourceBody
 }
 
-func newZone(w *world) *zone {
+func newZone(w *world) *zone { return newZoneIn(w, w.auth) }
+
+// newZoneIn returns a name server in a namespace.
+func newZoneIn(w *world, space ns.NetNS) *zone {
 	z := &zone{records: map[string][]record{}, truncate: map[string]bool{}, asked: map[string]int{}}
 	var u net.PacketConn
 	var l net.Listener
-	w.must(w.auth.Do(func(ns.NetNS) (err error) {
+	w.must(space.Do(func(ns.NetNS) (err error) {
 		if u, err = net.ListenPacket("udp", ":53"); err == nil {
 			l, err = net.Listen("tcp", ":53")
 		}
