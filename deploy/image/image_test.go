@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,6 +55,14 @@ func TestRecipe(t *testing.T) {
 			t.Errorf("%s %s, want %s", word, got, want)
 		}
 	}
+	copied := strings.Fields(recipe(t, "COPY"))
+	agent, err := os.ReadFile(filepath.Join(root, "deploy/chart/isobar/templates/agent.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(copied, "/isobar-agent") || !slices.Contains(copied, "/isobar-cni") || copied[len(copied)-1] != "/" || strings.Count(string(agent), "command: [/isobar-agent") != 2 {
+		t.Errorf("the recipe copies %q, and the chart runs another agent", copied)
+	}
 	chart, err := os.ReadFile(filepath.Join(root, "deploy/chart/isobar/templates/deployment.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +85,7 @@ func TestImageRuns(t *testing.T) {
 	e := planetest.Start(t)
 	e.ApplyCRDs(t, filepath.Join(root, "deploy/crd"))
 	dir := t.TempDir()
-	build(t, filepath.Join(dir, "isobar"))
+	build(t, dir, "isobar", "isobar-agent", "isobar-cni")
 	kubeconfig, err := os.ReadFile(e.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -130,10 +139,10 @@ func TestImageRuns(t *testing.T) {
 	}
 }
 
-// build runs the line of the recipe that builds the binary, and checks that it needs no other file.
-func build(t *testing.T, out string) {
+// build runs the line of the recipe that builds the binaries, and checks that they need no other file.
+func build(t *testing.T, out string, names ...string) {
 	t.Helper()
-	line := strings.Replace(recipe(t, "RUN"), "-o /isobar", "-o "+out, 1)
+	line := strings.Replace(recipe(t, "RUN"), "-o / ", "-o "+out+" ", 1)
 	if !strings.Contains(line, "-o "+out) {
 		t.Fatalf("the last RUN is %s", line)
 	}
@@ -142,17 +151,19 @@ func build(t *testing.T, out string) {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", line, err, text)
 	}
-	f, err := elf.Open(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if libraries, err := f.ImportedLibraries(); err != nil || len(libraries) > 0 {
-		t.Errorf("it is linked with %v (%v)", libraries, err)
-	}
-	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			t.Error("it is not static")
+	for _, name := range names {
+		f, err := elf.Open(filepath.Join(out, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if libraries, err := f.ImportedLibraries(); err != nil || len(libraries) > 0 {
+			t.Errorf("%s is linked with %v (%v)", name, libraries, err)
+		}
+		for _, p := range f.Progs {
+			if p.Type == elf.PT_INTERP {
+				t.Errorf("%s is not static", name)
+			}
 		}
 	}
 }

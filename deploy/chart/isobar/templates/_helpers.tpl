@@ -9,6 +9,11 @@ app.kubernetes.io/name: isobar
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: controller
 {{- end }}
+{{- define "isobar.agentSelector" -}}
+app.kubernetes.io/name: isobar
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: agent
+{{- end }}
 {{- /* What of the configuration counts at a start alone. */ -}}
 {{- define "isobar.config" -}}
 cloudResourcePrefix: {{ .Values.cloudResourcePrefix | quote }}
