@@ -97,7 +97,7 @@ type Cache struct {
 }
 
 // selection is a list of patterns, as a rule has it, and the addresses of the names that match
-// any of them: each with how many names have it.
+// any of them: each with how often.
 type selection struct {
 	patterns []string
 	addrs    map[netip.Addr]int
@@ -122,7 +122,7 @@ type place struct {
 type name struct {
 	text       string
 	addrs      map[netip.Addr]time.Time // until when
-	selections []*selection
+	selections []*selection // one of which several patterns match is there several times, and counts as often
 	places     []place
 	next       time.Time // no later than the first of addrs
 	index      int       // in due
@@ -224,14 +224,6 @@ func (c *Cache) link(n *name) bool {
 	}
 	if len(n.selections) == 0 {
 		return false
-	}
-	if len(n.selections) > 1 {
-		seen := make(map[*selection]bool, len(n.selections))
-		n.selections = slices.DeleteFunc(n.selections, func(s *selection) bool {
-			was := seen[s]
-			seen[s] = true
-			return was
-		})
 	}
 	n.places = append(n.places, place{&c.all, c.all.order.PushFront(n)})
 	return true

@@ -82,6 +82,16 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
+// Whatever an answer says, it does not count for more than a day.
+func TestMostTTL(t *testing.T) {
+	c := names.New(names.Options{})
+	c.Use([][]string{{"*"}})
+	learn(t, c, start, answer("a.x", 1<<31*time.Second, "10.0.0.1"))
+	if _, next := c.Expire(start); !next.Equal(after(24 * time.Hour)) {
+		t.Errorf("until %v", next)
+	}
+}
+
 // What is told again is no change.
 func TestRefresh(t *testing.T) {
 	c := names.New(names.Options{})

@@ -14,3 +14,6 @@ func InSpans(blocks []policy.Block, a netip.Addr) (has bool, n int) {
 	}
 	return has, len(list)
 }
+
+// IsNameSet is isNameSet.
+var IsNameSet = isNameSet

@@ -212,3 +212,47 @@ func TestNamesAreFresh(t *testing.T) {
 		}
 	}
 }
+
+// What names mean beside ports that have names, groups and Services.
+func TestNamesWith(t *testing.T) {
+	at := func(a string) netip.Addr { return netip.MustParseAddr(a) }
+	web := pod("web", "10.0.0.9")
+	web.Ports = []policy.NamedPort{{Name: "http", Protocol: policy.TCP, Port: 80}}
+	other := pod("other", "10.0.0.8")
+	other.Ports = web.Ports
+	in := func(network string) *policy.Workload {
+		w := pod(network, "10.0.0.7")
+		w.Kind, w.Target, w.Network = policy.KindExternal, "", network
+		return w
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*policy.TargetRule)
+		packet func(*nft.Packet)
+		want   bool // the rule matches
+	}{
+		{"at the name", nil, func(p *nft.Packet) { p.To = at("10.0.0.9") }, true},
+		{"elsewhere", nil, func(p *nft.Packet) { p.To = at("10.0.0.8") }, false},
+		{"by a Service at the name", nil, func(p *nft.Packet) { p.To, p.OriginalTo, p.OriginalPort = at("10.0.0.8"), at("10.0.0.9"), 80 }, true},
+		{"a port's name, at the name", func(r *policy.TargetRule) { r.Traffic[0].PortName = "http" }, func(p *nft.Packet) { p.To = at("10.0.0.9") }, true},
+		{"another port there", func(r *policy.TargetRule) { r.Traffic[0].PortName = "http" }, func(p *nft.Packet) { p.To, p.Port = at("10.0.0.9"), 81 }, false},
+		{"a port's name, elsewhere", func(r *policy.TargetRule) { r.Traffic[0].PortName = "http" }, func(p *nft.Packet) { p.To = at("10.0.0.8") }, false},
+		{"in a group that it may be in", func(r *policy.TargetRule) { r.Groups = []string{"one"} }, func(p *nft.Packet) { p.To = at("10.0.0.7") }, true},
+		{"in no group", nil, func(p *nft.Packet) { p.To = at("10.0.0.7") }, false},
+	} {
+		r := policy.TargetRule{Key: "p/egress/0", Policy: "p", Direction: policy.Egress, Tier: 250, Action: policy.Drop, Names: []string{"a.example"}, PortGroups: []string{"all"},
+			Traffic: []policy.Traffic{{Protocol: policy.TCP}}}
+		if tt.change != nil {
+			tt.change(&r)
+		}
+		rs := policy.Ruleset{Target: target, Rules: []policy.TargetRule{r}, Workloads: []policy.Enforced{{Workload: pod("a", "10.0.0.1"), Egress: []string{r.Key}}},
+			Groups: []policy.Members{{Key: "all", Workloads: []*policy.Workload{other, web}}, {Key: "one", Workloads: []*policy.Workload{in("vpc-1")}}, {Key: "two", Workloads: []*policy.Workload{in("vpc-2")}}}}
+		objects, _ := nft.Lower(nft.Place{Names: known{"a.example": {at("10.0.0.9")}}}, rs)
+		p := nft.Packet{Hook: nft.Forward, From: at("10.0.0.1"), Protocol: 6, SourcePort: 40000, Port: 80}
+		tt.packet(&p)
+		want := map[bool]policy.Action{true: policy.Drop, false: policy.Allow}[tt.want]
+		if got, err := nft.Judge(objects, p); err != nil || got.Action != want {
+			t.Errorf("%s: %+v, %v; want %v\n%s", tt.name, got, err, want, dump(objects))
+		}
+	}
+}

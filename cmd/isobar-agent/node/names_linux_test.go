@@ -342,6 +342,10 @@ func TestNamesOthers(t *testing.T) {
 		w.await("it is undone", func() bool { return slices.Equal(w.kernel()[set], []string{"10.3.1.1", "10.3.1.2"}) })
 	}
 	// An element that is there already when an answer adds it is a refusal of the kernel, and mended.
+	w.stop()
+	w.unwatched = true
+	w.start()
+	w.await("the agent has synced", func() bool { return !w.agent.Status().LastGood.IsZero() })
 	w.must(w.tamper(set, netip.MustParseAddr("10.3.1.3"), netip.MustParseAddr("10.3.1.2")))
 	w.mustLookup("more.example")
 	w.await("it is mended", func() bool { return slices.Equal(w.kernel()[set], []string{"10.3.1.1", "10.3.1.2", "10.3.1.3"}) })

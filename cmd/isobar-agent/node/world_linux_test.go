@@ -45,6 +45,7 @@ type world struct {
 	dir                            string
 	options                        names.Options
 	log                            *slog.Logger // nil for that of the test
+	unwatched                      bool         // nobody tells the agent of what others change
 
 	source *fixedSource
 	names  *Names
@@ -236,13 +237,15 @@ func (w *world) start() {
 		return nft.Place{Locals: []nft.Local{{ID: "pod/shop/web", Addrs: podAddrs, Interface: "pod0"}}}
 	}
 	w.names = newNames("node-1", nft.Config{NetNS: int(w.node.Fd()), Place: place}, w.options, filepath.Join(w.dir, "names.json"), log)
-	w.agent = agent.New(agent.Options{Target: "node-1", Source: w.source, Enforcer: w.names, Log: log}, nil)
+	w.agent = agent.New(agent.Options{Target: "node-1", Source: w.source, Enforcer: w.names, Every: time.Hour, Log: log}, nil)
 	w.names.reread = w.agent.Reread
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = w.agent.Run(ctx) })
 	parts.Go(func() { _ = w.names.run(ctx, int(w.node.Fd())) })
-	parts.Go(func() { _ = w.names.driver.Watch(ctx, w.agent.Reread) })
+	if !w.unwatched {
+		parts.Go(func() { _ = w.names.driver.Watch(ctx, w.agent.Reread) })
+	}
 	w.stop = sync.OnceFunc(func() {
 		cancel()
 		parts.Wait()
