@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"isobar.dev/compile"
 	"isobar.dev/policy"
 )
@@ -91,6 +93,17 @@ func rulesets(w policy.Snapshot) []policy.Ruleset {
 		out = append(out, rs)
 	}
 	return out
+}
+
+// drop leaves out the flows of a Pod, which goes; before anything is judged.
+func (p *probe) drop(pod *corev1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := policy.WorkloadID(policy.KindPod, pod.Namespace, pod.Name)
+	p.flows = slices.DeleteFunc(p.flows, func(f policy.Flow) bool { return f.From.Workload == id || f.To.Workload == id })
+	last := p.worlds[len(p.worlds)-1]
+	p.worlds, p.want, p.at = nil, nil, make([]int, ends*len(p.flows))
+	p.add(last)
 }
 
 // expect makes room for an agent's Target.

@@ -136,6 +136,7 @@ type cluster struct {
 	token    string
 	front    *proxy
 	lease    time.Duration
+	options  antrea.Options // of agents
 	replicas []*process
 
 	shop   shop
@@ -187,7 +188,7 @@ func clusterOn(t testing.TB, config *rest.Config, file, ns string, s shop, flows
 func (c *cluster) startAgents() {
 	c.t.Helper()
 	for _, n := range c.shop.nodes {
-		c.agents = append(c.agents, startAgent(c.t, c.probe, n, c.reach(), antrea.Options{}))
+		c.agents = append(c.agents, startAgent(c.t, c.probe, n, c.reach(), c.options))
 	}
 }
 

@@ -20,12 +20,16 @@ import (
 type statusReply struct {
 	Node string `json:"node"`
 	// Started: Pods can be attached as soon as it is known which policies there are.
-	Started  bool `json:"started"`
-	Known    bool `json:"known"`
-	Kept     bool `json:"kept"`
-	Policies int  `json:"policies"`
-	Realized int  `json:"realized"`
-	Pods     int  `json:"pods"`
+	Started bool `json:"started"`
+	Known   bool `json:"known"`
+	Kept    bool `json:"kept"`
+	// Lacks are the kinds of which the replica of the controller that is watched has read less than is
+	// enforced, which stays. WentBack is when that was enforced after all, the last time.
+	Lacks    []string  `json:"lacks,omitempty"`
+	WentBack time.Time `json:"wentBack,omitzero"`
+	Policies int       `json:"policies"`
+	Realized int       `json:"realized"`
+	Pods     int       `json:"pods"`
 	// Held are Pods that are closed until their policies are known, and why they are not.
 	Held     []string  `json:"held,omitempty"`
 	LastGood time.Time `json:"lastGood,omitzero"`
@@ -66,6 +70,7 @@ func (h *health) status() statusReply {
 	}
 	s := a.Status()
 	out.Started, out.Known, out.Kept, out.Policies, out.Realized, out.Pods, out.LastGood, out.Since = true, s.Known, s.Kept, s.Policies, s.Realized, s.Pods, s.LastGood, s.Since
+	out.Lacks, out.WentBack = s.Lag.Lacks, s.Lag.WentBack
 	if s.Err != nil {
 		out.Error = s.Err.Error()
 	}

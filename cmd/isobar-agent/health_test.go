@@ -21,6 +21,8 @@ func (nothing) Changed() <-chan struct{}      { return nil }
 func (nothing) SetRealized([]antrea.Realized) {}
 func (nothing) Reach() antrea.Reach           { return antrea.Reach{} }
 func (nothing) Reached() <-chan struct{}      { return nil }
+func (nothing) Status() antrea.Status         { return antrea.Status{} }
+func (nothing) Noticed() <-chan struct{}      { return nil }
 func (nothing) Forget()                       {}
 func (nothing) Sync(context.Context, policy.Ruleset) (plan.Report, error) {
 	return plan.Report{}, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,8 +70,9 @@ func printAgentStatus(out io.Writer, text []byte, output string) error {
 		Started, Known, Kept     bool
 		Policies, Realized, Pods int
 		LastGood, Since          time.Time
+		WentBack                 time.Time
 		Error                    string
-		Refusals, Held           []string
+		Refusals, Held, Lacks    []string
 		Names                    nameStatus
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -90,12 +92,18 @@ func printAgentStatus(out io.Writer, text []byte, output string) error {
 		case s.Kept:
 			state = "enforcing what was kept: the controller has not been reached since the start"
 		}
+		if len(s.Lacks) > 0 && s.Error == "" {
+			state += "; the controller lags behind that in " + strings.Join(s.Lacks, ", ")
+		}
 		fmt.Fprintf(out, "Node:      %s\nState:     %s\nPods:      %d\nPolicies:  %d, of which %d are enforced as written\n", s.Node, state, s.Pods, s.Policies, s.Realized)
 		if !s.LastGood.IsZero() {
 			fmt.Fprintf(out, "Last good: %s\n", s.LastGood.Local().Format(time.DateTime))
 		}
 		for _, p := range s.Held {
 			fmt.Fprintf(out, "Closed:    %s\n", p)
+		}
+		if !s.WentBack.IsZero() {
+			fmt.Fprintf(out, "Went back: %s, to something older, since no replica of the controller had read as much\n", s.WentBack.Local().Format(time.DateTime))
 		}
 		s.Names.print(out)
 		for _, r := range s.Refusals {

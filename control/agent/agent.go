@@ -25,6 +25,8 @@ type Source interface {
 	// Reach is how far State reaches at least, and Reached has a message when that may be further.
 	Reach() antrea.Reach
 	Reached() <-chan struct{}
+	Status() antrea.Status
+	Noticed() <-chan struct{}
 }
 
 // Enforcer makes this machine enforce Rulesets: a [plan.Syncer].
@@ -78,6 +80,8 @@ type Status struct {
 	Known bool
 	// Kept: the controller has not been reached since the start.
 	Kept bool
+	// Lag is how what the controller tells lags behind what is enforced.
+	Lag antrea.Lag
 	// Policies are those of the Node; Realized of them are enforced as they are now.
 	// Failed are not, since they could not be, or are enforced more strictly.
 	Policies, Realized, Failed int
@@ -238,6 +242,7 @@ func (a *Agent) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := Status{Pods: len(a.pods), Err: a.err, Since: a.since, Report: a.report, LastGood: a.lastGood, Held: a.held()}
+	s.Lag = a.o.Source.Status().Lag
 	state := a.o.Source.State()
 	if state == nil {
 		return s
@@ -263,10 +268,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer timer.Stop()
 	read := time.Now() // when to read again
 	var floor time.Time
+	var told antrea.Lag
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-a.o.Source.Noticed():
+			told = a.tellLag(ctx, told)
+			continue
 		case <-a.o.Source.Changed():
 		case <-a.wake:
 		case <-timer.C:
@@ -298,6 +307,21 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		timer.Reset(next)
 	}
+}
+
+// tellLag logs how what is told lags, where that is another thing than was told last, and
+// returns it.
+func (a *Agent) tellLag(ctx context.Context, told antrea.Lag) antrea.Lag {
+	now := a.o.Source.Status().Lag
+	switch {
+	case now.WentBack != told.WentBack:
+		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "what is told is older than what was enforced, and is enforced: for too long no replica of the controller has been as far")
+	case len(now.Lacks) > 0 && len(told.Lacks) == 0:
+		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "what is told is older than what is enforced, which stays", slog.Any("kinds", now.Lacks))
+	case len(now.Lacks) == 0 && len(told.Lacks) > 0:
+		a.o.Log.LogAttrs(ctx, slog.LevelInfo, "what is told is no longer older than what is enforced")
+	}
+	return now
 }
 
 func (a *Agent) failed() int {
@@ -430,6 +454,9 @@ func (s Status) String() string {
 	text := fmt.Sprintf("%d of %d policies realized on %d Pods", s.Realized, s.Policies, s.Pods)
 	if n := len(s.Held); n > 0 {
 		text += fmt.Sprintf(", of which %d are closed until their policies are known", n)
+	}
+	if len(s.Lag.Lacks) > 0 {
+		text += "; the controller lags behind that in " + strings.Join(s.Lag.Lacks, ", ")
 	}
 	return text
 }

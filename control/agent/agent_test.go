@@ -1,9 +1,11 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"slices"
@@ -25,6 +27,8 @@ import (
 type world struct {
 	*testing.T
 	changed chan struct{}
+	noticed chan struct{}
+	log     bytes.Buffer // of what the agent's loop logs
 	agent   *agent.Agent
 
 	mu       sync.Mutex
@@ -36,6 +40,7 @@ type world struct {
 	refusals []policy.Refusal
 	err      error
 	reads    int
+	lag      antrea.Lag
 }
 
 func (w *world) State() *antrea.State {
@@ -53,6 +58,14 @@ func (w *world) Reach() antrea.Reach {
 }
 
 func (w *world) Reached() <-chan struct{} { return w.reached }
+
+func (w *world) Noticed() <-chan struct{} { return w.noticed }
+
+func (w *world) Status() antrea.Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return antrea.Status{Lag: w.lag}
+}
 
 func (w *world) SetRealized(list []antrea.Realized) {
 	w.mu.Lock()
@@ -118,8 +131,8 @@ func start(t *testing.T, attached ...agent.Pod) *world {
 }
 
 func startHolding(t *testing.T, hold agent.Hold, attached ...agent.Pod) *world {
-	w := &world{T: t, changed: make(chan struct{}, 1), reached: make(chan struct{}, 1)}
-	w.agent = agent.New(agent.Options{Target: "node", Source: w, Enforcer: w, Every: time.Hour, Hold: hold}, attached)
+	w := &world{T: t, changed: make(chan struct{}, 1), reached: make(chan struct{}, 1), noticed: make(chan struct{})}
+	w.agent = agent.New(agent.Options{Target: "node", Source: w, Enforcer: w, Every: time.Hour, Hold: hold, Log: slog.New(slog.NewTextHandler(&w.log, nil))}, attached)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- w.agent.Run(ctx) }()
@@ -166,6 +179,37 @@ func (w *world) tells(want string) {
 
 func pod(name, addr string) agent.Pod {
 	return agent.Pod{Namespace: "x", Name: name, Interface: "if-" + name, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Known: true}
+}
+
+// What is told is older than what is enforced, and it is said so; once.
+func TestLag(t *testing.T) {
+	w := start(t)
+	w.set(func() { w.state = policies("p@1") })
+	w.tells("u-p@1")
+	look := func(lag antrea.Lag) {
+		w.mu.Lock()
+		w.lag = lag
+		w.mu.Unlock()
+		for range 2 { // when the second is taken, the first is dealt with
+			w.noticed <- struct{}{}
+		}
+	}
+	now := time.Now()
+	look(antrea.Lag{Lacks: []string{"pod"}, Since: now})
+	if s := w.agent.Status(); !slices.Equal(s.Lag.Lacks, []string{"pod"}) || !strings.Contains(s.String(), "lags") {
+		t.Errorf("%+v", s)
+	}
+	look(antrea.Lag{})
+	look(antrea.Lag{Lacks: []string{"node", "pod"}, Since: now})
+	look(antrea.Lag{WentBack: now})
+	look(antrea.Lag{WentBack: now})
+	want := []string{"which stays", "no longer older", "which stays", "and is enforced"}
+	lines := strings.Split(strings.TrimSpace(w.log.String()), "\n")
+	for i := range max(len(lines), len(want)) {
+		if i >= len(lines) || i >= len(want) || !strings.Contains(lines[i], want[i]) {
+			t.Fatalf("logged\n%s\nwant %q", w.log.String(), want)
+		}
+	}
 }
 
 // Before anything is known nothing is written, and no Pod gets through.

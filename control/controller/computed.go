@@ -7,8 +7,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/api/convert"
 	"isobar.dev/policy"
 	"isobar.dev/source/antrea"
@@ -31,8 +33,8 @@ type computed struct {
 }
 
 // update takes the world, and what the controller says now.
-func (c *computed) update(s policy.Snapshot) []string {
-	c.engine.update(s)
+func (c *computed) update(s policy.Snapshot, at controlplanev1beta2.Position) []string {
+	c.engine.update(s, at)
 	c.source.SetServices(s.Services)
 	state := c.source.State()
 	if state == nil || state == c.state && s.Workloads == c.workloads {
@@ -140,6 +142,16 @@ func realizedOf(p convert.ReadPolicy, states []targetState) (r antrea.Realized, 
 	return r, len(states) > 0 && (done || len(texts) > 0)
 }
 
+func lagText(lag antrea.Lag) string {
+	switch {
+	case len(lag.Lacks) > 0:
+		return "what is told is older than what was told before, which stays, in " + strings.Join(lag.Lacks, ", ")
+	case !lag.WentBack.IsZero():
+		return "what was told at " + lag.WentBack.Format(time.RFC3339) + " was older than what was told before, and counts"
+	}
+	return ""
+}
+
 // tellComputed logs how following the other controller goes, whenever that changes.
 func (c *Controller) tellComputed(ctx context.Context) {
 	told := map[string]string{}
@@ -167,6 +179,7 @@ func (c *Controller) tellComputed(ctx context.Context) {
 		} else {
 			say("reports", "")
 		}
+		say("lag", lagText(st.Lag))
 		if state := c.o.Computed.State(); state != nil {
 			var texts []string
 			for _, p := range state.Problems {

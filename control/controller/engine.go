@@ -1,6 +1,7 @@
 package controller
 
 import (
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/compile"
 	"isobar.dev/control/feed"
 	"isobar.dev/policy"
@@ -8,8 +9,9 @@ import (
 
 // compiler makes Rulesets, as the world needs it.
 type compiler interface {
-	// update takes a Snapshot, and returns the targets whose Rulesets changed.
-	update(policy.Snapshot) []string
+	// update takes a Snapshot, and where the Source's stands of which it is made, and returns the
+	// targets whose Rulesets changed.
+	update(policy.Snapshot, controlplanev1beta2.Position) []string
 	ruleset(target string) policy.Ruleset
 }
 
@@ -25,8 +27,8 @@ func newEngine() engine {
 }
 
 // update takes a Snapshot, and returns the targets whose Rulesets changed.
-func (e engine) update(s policy.Snapshot) []string {
-	return e.feed.Update(s)
+func (e engine) update(s policy.Snapshot, at controlplanev1beta2.Position) []string {
+	return e.feed.UpdateAt(s, at)
 }
 
 // ruleset returns what a target must enforce: nothing when no workload has it.

@@ -21,8 +21,9 @@ import (
 // over it. Only runWorld touches it, but for what is atomic.
 type world struct {
 	engine  compiler
-	poke    chan struct{} // holds one: the inventory has changed
-	source  policy.Snapshot
+	poke    chan struct{}   // holds one: the inventory has changed
+	source  policy.Snapshot // its workloads
+	read    policy.Snapshot // all of it
 	imports policy.Table[*imported]
 	now     policy.Snapshot
 	// derived has the IDs of the workloads in now that stand for an ExternalEntity
@@ -77,17 +78,36 @@ func (c *Controller) runWorld(ctx context.Context) {
 		c.o.Log.Info("policies read from the controller that computes them")
 		computed = c.o.Computed.Changed()
 	}
+	every := time.NewTicker(advanceEvery)
+	defer every.Stop()
 	for {
 		c.world.pulse.begin()
 		c.updateWorld()
 		c.world.pulse.end()
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.source.Changed():
-		case <-computed:
-		case <-c.world.poke:
+		for isNews := false; !isNews; {
+			isNews = true
+			select {
+			case <-ctx.Done():
+				return
+			case <-c.source.Changed():
+			case <-computed:
+			case <-c.world.poke:
+			case <-every.C:
+				c.advance()
+				isNews = false
+			}
 		}
+	}
+}
+
+// advanceEvery is the time between two looks at how far the Source has read. Agents that come
+// from another replica may wait for that.
+const advanceEvery = time.Second
+
+// advance tells the feed how far the Source has read, if it has found nothing that is news.
+func (c *Controller) advance() {
+	if s, at := c.source.World(); s == c.world.read {
+		c.feed.Advance(at)
 	}
 }
 
@@ -100,7 +120,8 @@ func (c *Controller) updateWorld() {
 	known := maps.Clone(c.known)
 	c.mu.Unlock()
 	// After the imports: an ExternalEntity is made because of its import.
-	source := c.source.Snapshot()
+	source, at := c.source.World()
+	w.read = source
 	unread := ""
 	if c.o.Computed == nil {
 		unread = unreadPolicy(c.source.Notices(), source.Policies)
@@ -115,7 +136,7 @@ func (c *Controller) updateWorld() {
 	c.noteAgents(looked)
 
 	changed, restated := map[string]bool{}, w.silent.update(before, next)
-	for _, name := range w.engine.update(next) {
+	for _, name := range w.engine.update(next, at) {
 		c.respan(name)
 		changed[name] = true
 	}

@@ -28,6 +28,7 @@ type Feed struct {
 	engine   *compile.Engine
 	world    policy.Snapshot
 	version  uint64 // of the world: the number of Updates
+	position string // of the world; empty where it is not known
 	overlaps overlaps
 
 	made struct { // what is known of the world as it is now
@@ -72,8 +73,14 @@ func New(e *compile.Engine) *Feed {
 // Update takes a Snapshot to the Engine, tells the watchers what that changes, and returns
 // the Targets whose Rulesets are others, sorted. It waits for nobody who reads slowly.
 func (f *Feed) Update(s policy.Snapshot) (targets []string) {
+	return f.UpdateAt(s, controlplanev1beta2.Position{})
+}
+
+// UpdateAt is Update with a Snapshot of which it is known where it stands.
+func (f *Feed) UpdateAt(s policy.Snapshot, at controlplanev1beta2.Position) (targets []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.position = at.String()
 	old := f.world
 	objects := f.engine.UpdateWatched(s)
 	f.world = s
@@ -117,6 +124,14 @@ func (f *Feed) Update(s policy.Snapshot) (targets []string) {
 		}
 	}
 	return objects.Changed
+}
+
+// Advance takes that the Snapshot of the last Update stands there by now: more has been read,
+// and nothing of it was news.
+func (f *Feed) Advance(at controlplanev1beta2.Position) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.position = at.String()
 }
 
 func (f *Feed) tellGroups(changes []compile.ObjectChange) {
@@ -487,9 +502,15 @@ func (f *Feed) Version() string {
 	return f.versionText()
 }
 
+// moment is what bookmarks are of.
+type moment struct {
+	controlplanev1beta2.Moment
+	position string // empty where it is not known
+}
+
 // moment is now, for a watcher whose resources have last changed in these versions.
-func (f *Feed) moment(last [resources]uint64) controlplanev1beta2.Moment {
-	return controlplanev1beta2.Moment{Source: f.source, Version: f.version, Last: last}
+func (f *Feed) moment(last [resources]uint64) moment {
+	return moment{controlplanev1beta2.Moment{Source: f.source, Version: f.version, Last: last}, f.position}
 }
 
 func (f *Feed) versionText() string { return strconv.FormatUint(f.version, 10) }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -36,7 +37,22 @@ type watcher struct {
 	done     chan struct{}
 	once     sync.Once
 	woken    chan struct{} // holds one
+
+	// What a watch that has just begun is told of besides: how far the world has been read. Only
+	// the watch's goroutine touches it.
+	position string // as it was told last
+	again    *time.Timer
+	step     time.Duration
+	isAgain  bool // it was not woken by anything else
 }
+
+// A watch of policies that asks for Marks is told of the world's position for a while, though
+// nothing of what it watches changes: whoever has come from another replica, which had read
+// more, waits for that. In steps that grow, since all may have come at once.
+const (
+	firstAgain = time.Second
+	lastAgain  = 32 * time.Second
+)
 
 // ResultChan is closed when the watch has ended.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.out }
@@ -90,7 +106,7 @@ func (w *watcher) send(ctx context.Context, events []watch.Event) bool {
 }
 
 // bookmark returns the bookmark of a moment; isFirst: that after all that there was at first.
-func (w *watcher) bookmark(at controlplanev1beta2.Moment, isFirst bool) watch.Event {
+func (w *watcher) bookmark(at moment, isFirst bool) watch.Event {
 	o := w.resource.empty("")
 	m := o.(metav1.Object)
 	m.SetUID("")
@@ -101,6 +117,9 @@ func (w *watcher) bookmark(at controlplanev1beta2.Moment, isFirst bool) watch.Ev
 	}
 	if w.o.Marks {
 		annotations[controlplanev1beta2.MomentAnnotation] = at.String()
+		if at.position != "" {
+			annotations[controlplanev1beta2.PositionAnnotation] = at.position
+		}
 	}
 	if len(annotations) > 0 {
 		m.SetAnnotations(annotations)
@@ -109,7 +128,11 @@ func (w *watcher) bookmark(at controlplanev1beta2.Moment, isFirst bool) watch.Ev
 }
 
 // sendAt sends events and, where it is wanted, the bookmark of their moment.
-func (w *watcher) sendAt(ctx context.Context, events []watch.Event, at controlplanev1beta2.Moment) bool {
+func (w *watcher) sendAt(ctx context.Context, events []watch.Event, at moment) bool {
+	if len(events) == 0 && w.isAgain && w.position == at.position {
+		return true
+	}
+	w.position = at.position
 	return w.send(ctx, events) && (!w.o.Marks || w.mark(ctx, w.bookmark(at, false)))
 }
 
@@ -125,7 +148,7 @@ func (w *watcher) mark(ctx context.Context, e watch.Event) bool {
 }
 
 // begin sends everything and a bookmark.
-func (w *watcher) begin(ctx context.Context, list []seen, at controlplanev1beta2.Moment) bool {
+func (w *watcher) begin(ctx context.Context, list []seen, at moment) bool {
 	events := make([]watch.Event, len(list))
 	for i, s := range list {
 		events[i] = watch.Event{Type: watch.Added, Object: s.object()}
@@ -133,13 +156,31 @@ func (w *watcher) begin(ctx context.Context, list []seen, at controlplanev1beta2
 	if !w.send(ctx, events) {
 		return false
 	}
+	w.position = at.position
+	if w.o.Marks && w.resource == NetworkPolicies {
+		w.step = firstAgain
+		w.again = time.NewTimer(w.step)
+	}
 	return w.mark(ctx, w.bookmark(at, true))
 }
 
 // wait returns when there may be something to send; false when the watch has ended.
 func (w *watcher) wait(ctx context.Context) bool {
+	var again <-chan time.Time
+	if w.again != nil {
+		again = w.again.C
+	}
+	w.isAgain = false
 	select {
 	case <-w.woken:
+		return true
+	case <-again:
+		w.isAgain = true
+		if w.step *= 2; w.step <= lastAgain {
+			w.again.Reset(w.step)
+		} else {
+			w.again = nil
+		}
 		return true
 	case <-ctx.Done():
 	case <-w.done:
@@ -236,7 +277,7 @@ func (w *narrow) run(ctx context.Context) {
 }
 
 // enter makes w known to Update, and returns all that there is at that moment.
-func (w *narrow) enter() (list []seen, at controlplanev1beta2.Moment) {
+func (w *narrow) enter() (list []seen, at moment) {
 	f := w.f
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -299,7 +340,7 @@ func (w *narrow) lesser() []seen {
 }
 
 // take returns the events that bring a watcher who has got everything so far to what is now.
-func (w *narrow) take() (out []watch.Event, at controlplanev1beta2.Moment) {
+func (w *narrow) take() (out []watch.Event, at moment) {
 	f := w.f
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -419,7 +460,7 @@ type wide struct {
 
 func (w *wide) run(ctx context.Context) {
 	defer close(w.out)
-	var at controlplanev1beta2.Moment
+	var at moment
 	w.told, at = w.look()
 	defer func() {
 		w.f.watching.Lock()
@@ -440,7 +481,7 @@ func (w *wide) run(ctx context.Context) {
 }
 
 // look makes w known to Update, if it is not, and returns all that there is.
-func (w *wide) look() ([]seen, controlplanev1beta2.Moment) {
+func (w *wide) look() ([]seen, moment) {
 	w.f.mu.RLock()
 	defer w.f.mu.RUnlock()
 	w.f.watching.Lock()

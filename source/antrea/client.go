@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kfields "k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
@@ -41,8 +42,13 @@ type client struct {
 	first     chan struct{} // holds one for who makes the first connection
 }
 
-func newClient(config *rest.Config) (*client, error) {
+// newClient returns a client; apart says that it is to have connections that it shares with no
+// other client of config.
+func newClient(config *rest.Config, apart bool) (*client, error) {
 	c := rest.CopyConfig(config)
+	if apart && c.Proxy == nil && c.Transport == nil {
+		c.Proxy = http.ProxyFromEnvironment // as without it, but that client-go does not share the transport
+	}
 	c.Timeout = 0 // which would end watches
 	h, err := rest.HTTPClientFor(c)
 	if err != nil {
@@ -58,6 +64,9 @@ func newClient(config *rest.Config) (*client, error) {
 	base.Path = path
 	return &client{http: h, base: base, first: make(chan struct{}, 1)}, nil
 }
+
+// close closes the connections on which nothing is under way.
+func (c *client) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 
 // do sends a request. Until something has been answered it is one at a time: three watches that begin together would
 // make a connection each, of which all but one are thrown away again, and a controller has a thousand

@@ -12,8 +12,9 @@ type dialer struct {
 	endpoint Endpoint
 
 	mu    sync.Mutex
-	now   *client
+	now   *client       // nil at first, and when it was left
 	stale bool          // now has not reached its controller
+	apart bool          // clients share no connection, since one was left
 	asked time.Time     // the Endpoint, for now
 	busy  chan struct{} // closed when whoever asks the Endpoint is done
 }
@@ -65,7 +66,21 @@ func (d *dialer) connect(ctx context.Context) (c *client, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the controller: %w", err)
 	}
-	return newClient(config)
+	d.mu.Lock()
+	apart := d.apart
+	d.mu.Unlock()
+	return newClient(config, apart)
+}
+
+// leave has other requests made by another client than c, over a connection of its own: it is
+// to lead to another replica, where there is one.
+func (d *dialer) leave(c *client) {
+	d.mu.Lock()
+	if d.apart = true; d.now == c {
+		d.now = nil
+	}
+	d.mu.Unlock()
+	c.close()
 }
 
 // failed notes that a request by c has failed. Where it has not reached its controller,

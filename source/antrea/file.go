@@ -35,11 +35,12 @@ const (
 	fieldPolicy
 	fieldAppliedTo
 	fieldAddresses
+	fieldPosition // of the State, as text; not there where it is not known
 )
 
 // writeState replaces the state file of a directory as a whole, or leaves it as it is.
 // It can be read by its owner alone.
-func writeState(dir, node string, state convert.ControlPlane) (err error) {
+func writeState(dir, node string, state convert.ControlPlane, at controlplanev1beta2.Position) (err error) {
 	body := protowire.AppendString(protowire.AppendTag(nil, fieldNode, protowire.BytesType), node)
 	add := func(num protowire.Number, m interface{ Marshal() ([]byte, error) }) {
 		b, failed := m.Marshal()
@@ -57,6 +58,9 @@ func writeState(dir, node string, state convert.ControlPlane) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if at.Cluster != "" {
+		body = protowire.AppendString(protowire.AppendTag(body, fieldPosition, protowire.BytesType), at.String())
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -102,43 +106,43 @@ func fileHeader(body []byte) []byte {
 
 // readState reads what writeState has written for a Node. The error is fs.ErrNotExist
 // where nothing was; whatever else is wrong, nothing of the file is to be used.
-func readState(dir, node string) (out convert.ControlPlane, err error) {
+func readState(dir, node string) (out convert.ControlPlane, at controlplanev1beta2.Position, err error) {
 	name := filepath.Join(dir, fileName)
 	f, err := os.Open(name)
 	if err != nil {
-		return out, err
+		return out, at, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return out, err
+		return out, at, err
 	}
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 {
-		return out, fmt.Errorf("%s: mode %v: want a file that nobody else can write", name, info.Mode())
+		return out, at, fmt.Errorf("%s: mode %v: want a file that nobody else can write", name, info.Mode())
 	}
 	if info.Size() > maxFile {
-		return out, fmt.Errorf("%s: %d bytes are more than %d", name, info.Size(), maxFile)
+		return out, at, fmt.Errorf("%s: %d bytes are more than %d", name, info.Size(), maxFile)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
-		return out, err
+		return out, at, err
 	}
-	out, err = parseState(text, node)
+	out, at, err = parseState(text, node)
 	if err != nil {
-		return convert.ControlPlane{}, fmt.Errorf("%s: %w", name, err)
+		return convert.ControlPlane{}, controlplanev1beta2.Position{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return out, nil
+	return out, at, nil
 }
 
-func parseState(text []byte, node string) (out convert.ControlPlane, err error) {
+func parseState(text []byte, node string) (out convert.ControlPlane, at controlplanev1beta2.Position, err error) {
 	if len(text) < fileHead || string(text[:len(fileMark)]) != fileMark {
-		return out, errors.New("is no state file")
+		return out, at, errors.New("is no state file")
 	}
 	if v := binary.BigEndian.Uint32(text[len(fileMark):]); v != fileVersion {
-		return out, fmt.Errorf("is of version %d, and this is %d", v, fileVersion)
+		return out, at, fmt.Errorf("is of version %d, and this is %d", v, fileVersion)
 	}
 	if body := text[fileHead:]; !bytes.Equal(text[:fileHead], fileHeader(body)) {
-		return out, errors.New("is damaged")
+		return out, at, errors.New("is damaged")
 	}
 	isNode := false
 	err = fields("state", text[fileHead:], func(f wire.Field) error {
@@ -155,13 +159,16 @@ func parseState(text []byte, node string) (out convert.ControlPlane, err error) 
 		case fieldAddresses:
 			out.Addresses = append(out.Addresses, controlplanev1beta2.AddressGroup{})
 			return wire.Message(f, &out.Addresses[len(out.Addresses)-1])
+		case fieldPosition:
+			at, err = controlplanev1beta2.ParsePosition(string(f.Bytes))
+			return err
 		}
 		return fmt.Errorf("field %d is not known", f.Number)
 	})
 	if err == nil && !isNode {
 		err = errors.New("is of another Node")
 	}
-	return out, err
+	return out, at, err
 }
 
 // isAbsent says whether there is simply no state file yet.

@@ -123,7 +123,7 @@ func TestKeptStateIsWhole(t *testing.T) {
 		c.set(ranked(3, "10.0.0.3"), resources...)
 		pass(time.Minute)
 	})
-	got, err := antrea.ReadState(dir, "node-1")
+	got, _, err := antrea.ReadState(dir, "node-1")
 	if err != nil || got.Policies[0].Rules[0].Priority == 3 {
 		t.Errorf("%v: a policy of now is kept with groups of then: %+v", err, got)
 	}

@@ -208,13 +208,19 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// mark is what a BOOKMARK of an Isobar tells.
+type mark struct {
+	controlplanev1beta2.Moment
+	position controlplanev1beta2.Position // of what was known then; zero where that is not told
+}
+
 // object returns what f is about: one of the kinds of a watch, or of a BOOKMARK its
-// *Moment, nil where it has none. Fields that are not known are left out, and rules that have
+// *mark, nil where it has none. Fields that are not known are left out, and rules that have
 // some closed. An ERROR is an error.
 func (f frame) object() (any, error) {
 	switch f.event {
 	case watch.Bookmark:
-		return f.moment()
+		return f.mark()
 	case watch.Added, watch.Modified, watch.Deleted:
 	case watch.Error:
 		var status metav1.Status
@@ -256,8 +262,8 @@ func (f frame) object() (any, error) {
 	return into, nil
 }
 
-// moment returns the *Moment of a BOOKMARK, or nil.
-func (f frame) moment() (any, error) {
+// mark returns the *mark of a BOOKMARK, or nil.
+func (f frame) mark() (any, error) {
 	if len(f.body) == 0 {
 		return nil, nil
 	}
@@ -273,7 +279,13 @@ func (f frame) moment() (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("BOOKMARK: %w", err)
 	}
-	return &m, nil
+	out := &mark{Moment: m}
+	if text, ok := o.Annotations[controlplanev1beta2.PositionAnnotation]; ok {
+		if out.position, err = controlplanev1beta2.ParsePosition(text); err != nil {
+			return nil, fmt.Errorf("BOOKMARK: %w", err)
+		}
+	}
+	return out, nil
 }
 
 type decodable interface{ Unmarshal([]byte) error }

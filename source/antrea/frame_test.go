@@ -160,20 +160,20 @@ func FuzzFrames(f *testing.F) {
 // Whatever is in a state file, it is read without a panic.
 func FuzzState(f *testing.F) {
 	dir := f.TempDir()
-	if err := antrea.WriteState(dir, "n", sample()); err != nil {
+	if err := antrea.WriteState(dir, "n", sample(), controlplanev1beta2.Position{Cluster: "c"}); err != nil {
 		f.Fatal(err)
 	}
-	good, err := antrea.ReadState(dir, "n")
-	if err != nil || len(good.Policies) != 1 {
-		f.Fatal(err)
+	good, at, err := antrea.ReadState(dir, "n")
+	if err != nil || len(good.Policies) != 1 || at.Cluster != "c" {
+		f.Fatal(err, at)
 	}
-	if _, err := antrea.ReadState(dir, "m"); err == nil || !strings.Contains(err.Error(), "another Node") {
+	if _, _, err := antrea.ReadState(dir, "m"); err == nil || !strings.Contains(err.Error(), "another Node") {
 		f.Errorf("a file of another Node: %v", err)
 	}
 	f.Add([]byte{0x0a, 1, 'n'})
 	f.Add([]byte{0x12, 0})
 	f.Fuzz(func(t *testing.T, body []byte) {
-		if _, err := antrea.ParseState(append(antrea.FileHeader(body), body...), "n"); err == nil && !bytes.Contains(body, []byte{0x0a, 1, 'n'}) {
+		if _, _, err := antrea.ParseState(append(antrea.FileHeader(body), body...), "n"); err == nil && !bytes.Contains(body, []byte{0x0a, 1, 'n'}) {
 			t.Error("a file without a Node was taken")
 		}
 	})

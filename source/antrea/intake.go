@@ -26,9 +26,9 @@ type part interface {
 	take(event watch.EventType, object any) error
 	isLive() bool
 	lose()
-	// at is the Moment up to which all has come, nil where the controller tells none; more
+	// at is the mark up to which all has come, nil where the controller tells none; more
 	// says that something has come since.
-	at() (m *controlplanev1beta2.Moment, more bool)
+	at() (m *mark, more bool)
 }
 
 func newIntake(target string) *intake {
@@ -111,19 +111,19 @@ type objects[T, P any] struct {
 	drop    func(string)
 	replace func([]*T) error
 
-	live   bool
-	first  map[string]*T               // what a watch begins with, until its BOOKMARK
-	moment *controlplanev1beta2.Moment // of the last BOOKMARK; nil where it had none
-	more   bool                        // something has come since, and another BOOKMARK will
+	live  bool
+	first map[string]*T // what a watch begins with, until its BOOKMARK
+	mark  *mark         // of the last BOOKMARK; nil where it had none
+	more  bool          // something has come since, and another BOOKMARK will
 }
 
 func (o *objects[T, P]) begin() {
-	o.live, o.first, o.moment, o.more = false, map[string]*T{}, nil, false
+	o.live, o.first, o.mark, o.more = false, map[string]*T{}, nil, false
 }
-func (o *objects[T, P]) lose()        { o.live, o.first, o.moment, o.more = false, nil, nil, false }
+func (o *objects[T, P]) lose()        { o.live, o.first, o.mark, o.more = false, nil, nil, false }
 func (o *objects[T, P]) isLive() bool { return o.live }
-func (o *objects[T, P]) at() (*controlplanev1beta2.Moment, bool) {
-	return o.moment, o.more
+func (o *objects[T, P]) at() (*mark, bool) {
+	return o.mark, o.more
 }
 
 // take takes one event. After an error the watch has to begin anew; what is held is as
@@ -135,10 +135,10 @@ func (o *objects[T, P]) take(event watch.EventType, object any) error {
 	switch object := object.(type) {
 	case nil:
 		return o.bookmark(nil)
-	case *controlplanev1beta2.Moment:
+	case *mark:
 		return o.bookmark(object)
 	}
-	o.more = o.moment != nil
+	o.more = o.mark != nil
 	switch object := object.(type) {
 	case *T:
 		name := o.name(object)
@@ -166,11 +166,11 @@ func (o *objects[T, P]) take(event watch.EventType, object any) error {
 
 // bookmark makes what has come what there is. Later ones are of later Moments, or say
 // nothing.
-func (o *objects[T, P]) bookmark(m *controlplanev1beta2.Moment) error {
-	if o.live && ((m == nil) != (o.moment == nil) || m != nil && (m.Source != o.moment.Source || m.Version < o.moment.Version)) {
-		return fmt.Errorf("BOOKMARK of %v after that of %v", m, o.moment)
+func (o *objects[T, P]) bookmark(m *mark) error {
+	if o.live && ((m == nil) != (o.mark == nil) || m != nil && (m.Source != o.mark.Source || m.Version < o.mark.Version)) {
+		return fmt.Errorf("BOOKMARK of %v after that of %v", m, o.mark)
 	}
-	o.moment, o.more = m, false
+	o.mark, o.more = m, false
 	if o.live {
 		return nil
 	}

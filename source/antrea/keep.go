@@ -31,7 +31,7 @@ func (l *loop) load() {
 		return
 	}
 	l.kept = &keeper{loop: l, readAt: time.Now()}
-	state, err := readState(s.o.Dir, s.node)
+	state, at, err := readState(s.o.Dir, s.node)
 	if err == nil {
 		err = l.hold(state)
 	}
@@ -41,7 +41,7 @@ func (l *loop) load() {
 		}
 		return
 	}
-	l.kept.read = l.intake.reader.Reading()
+	l.kept.read, l.lag.given = l.intake.reader.Reading(), at
 }
 
 func (l *loop) hold(state convert.ControlPlane) error {
@@ -103,10 +103,10 @@ func (k *keeper) write(now time.Time) time.Duration {
 	if left := k.next.Sub(now); left > 0 {
 		return left
 	}
-	state, s := k.loop.intake.reader.Held(), k.loop.source
+	state, at, s := k.loop.intake.reader.Held(), k.loop.lag.given, k.loop.source
 	done := make(chan error, 1)
 	k.isDirty, k.inFlight = false, done
-	go func() { done <- writeState(s.o.Dir, s.node, state) }()
+	go func() { done <- writeState(s.o.Dir, s.node, state, at) }()
 	return 0
 }
 

@@ -287,11 +287,16 @@ func empty(resource string) runtime.Object {
 	return &controlplanev1beta2.AddressGroup{}
 }
 
-// bookmarkAt is the bookmark of a Moment, or of none.
+// bookmarkAt is the bookmark of a Moment, or of none. Behind an @ it has a Position.
 func bookmarkAt(resource, moment string) rawEvent {
 	o := empty(resource)
+	moment, position, ok := strings.Cut(moment, "@")
 	if moment != "" {
-		o.(metav1.Object).SetAnnotations(map[string]string{controlplanev1beta2.MomentAnnotation: moment})
+		annotations := map[string]string{controlplanev1beta2.MomentAnnotation: moment}
+		if ok {
+			annotations[controlplanev1beta2.PositionAnnotation] = position
+		}
+		o.(metav1.Object).SetAnnotations(annotations)
 	}
 	return rawEvent{kind: watch.Bookmark, object: o}
 }

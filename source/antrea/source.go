@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +33,10 @@ type Options struct {
 	// DirAfter is how long a start waits for the controller before the State in Dir
 	// counts; 0 means 5 s.
 	DirAfter time.Duration
+	// Yield is how long what is told may lag behind what was given out before until it is given out
+	// all the same; 0 means 5 min. Until then the last State stays. An API server that was
+	// restored from a backup lags for ever.
+	Yield time.Duration
 }
 
 // Source follows what a controller tells one Node. Its methods may be called at any
@@ -80,6 +85,7 @@ type Status struct {
 	Watches []WatchStatus // by resource, always the same
 	// Awaited are the groups that a State waits for.
 	Awaited []convert.Awaited
+	Lag     Lag
 	// DirErr is why the State could not be read from Options.Dir or written there.
 	DirErr error
 	// ReportErr is why not all that is realized could be told; nil where it was.
@@ -114,6 +120,7 @@ func New(endpoint Endpoint, node string, o Options) (*Source, error) {
 	}
 	o.Patience = cmp.Or(o.Patience, 5*time.Second)
 	o.Settle = cmp.Or(o.Settle, time.Second)
+	o.Yield = cmp.Or(o.Yield, 5*time.Minute)
 	o.DirAfter = cmp.Or(o.DirAfter, 5*time.Second)
 	if o.Target == "" {
 		o.Target = convert.NodeTarget(node)
@@ -229,6 +236,7 @@ type loop struct {
 	// What is held is not of one moment: how long nothing has been on its way that would make
 	// it so, and how long the watches have been of several controllers.
 	apart, mixed stopwatch
+	lag          lag
 	isComplete   bool // what is held is what was given out last
 	kept         *keeper
 }
@@ -264,14 +272,16 @@ func (l *loop) run(ctx context.Context) {
 		if services := s.services.Load(); services != nil {
 			l.intake.reader.SetServices(*services)
 		}
-		wait := time.Hour
-		for _, w := range []time.Duration{l.publish(time.Now()), l.kept.write(time.Now())} {
-			if w > 0 {
-				wait = min(wait, w)
-			}
-		}
-		timer.Reset(wait)
+		timer.Reset(cmp.Or(soonest(l.publish(time.Now()), l.kept.write(time.Now())), time.Hour))
 	}
+}
+
+// soonest is the shorter of two waits, of which 0 is none.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // take takes one message. What comes of a watch that does not count any more is dropped.
@@ -313,16 +323,25 @@ func (l *loop) publish(now time.Time) time.Duration {
 	l.isComplete = false
 	if !l.intake.isLive() {
 		l.source.setReach(Reach{})
+		l.pauseLag(now)
 		return l.kept.publish(now)
 	}
 	if wait, ok := l.unite(now); !ok {
+		l.pauseLag(now)
 		return wait
+	}
+	if wait, ok := l.catchUp(now); !ok {
+		return soonest(wait, l.kept.publish(now))
 	}
 	if wait := l.await(now); wait > 0 {
 		return wait
 	}
 	reading := l.intake.reader.Reading()
 	l.isComplete = true
+	if at := l.intake.position(); !reflect.DeepEqual(at, l.lag.given) {
+		l.lag.given = at
+		l.kept.note()
+	}
 	have := l.source.state.Load()
 	if have == nil || have.Reading != reading || have.Kept {
 		l.give(&State{Reading: reading}, have)

@@ -62,7 +62,7 @@ func (w *watcher) run(ctx context.Context) {
 	failures := 0
 	for ctx.Err() == nil {
 		began := time.Now()
-		if err := w.once(ctx); time.Since(began) > steady || errors.Is(err, errOtherController) {
+		if err := w.once(ctx); time.Since(began) > steady || isOurs(err) {
 			failures = 0
 		}
 		failures++
@@ -91,10 +91,13 @@ func (w *watcher) once(ctx context.Context) error {
 	return err
 }
 
-// failed tells the dialer that a watch by client has failed, unless we have ended it to
-// go where the others are: that is where client leads.
+// isOurs says whether err is that we have ended a watch to begin it anew: where the others are, that is
+// where its client leads, or elsewhere.
+func isOurs(err error) bool { return errors.Is(err, errOtherController) || errors.Is(err, errBehind) }
+
+// failed tells the dialer that a watch by client has failed, unless we have ended it.
 func (w *watcher) failed(c *connection, client *client, err error) {
-	if !errors.Is(context.Cause(c.ctx), errOtherController) {
+	if !isOurs(context.Cause(c.ctx)) {
 		w.dial.failed(client, err)
 	}
 }
@@ -104,6 +107,11 @@ func (w *watcher) follow(c *connection) error {
 	if err != nil {
 		return err
 	}
+	defer func() { // after the body is closed
+		if errors.Is(context.Cause(c.ctx), errBehind) {
+			w.dial.leave(client)
+		}
+	}()
 	// Until the BOOKMARK something has to come; then it may be quiet for hours.
 	silence := time.AfterFunc(initialTimeout, func() { c.cancel(fmt.Errorf("nothing came for %v before the BOOKMARK", initialTimeout)) })
 	defer silence.Stop()

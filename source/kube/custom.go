@@ -19,57 +19,57 @@ func customKinds() []*kind {
 	antrea := antreav1beta1.GroupVersion
 	return []*kind{
 		{
-			name: "Tier", gvr: antrea.WithResource("tiers"), custom: true,
+			name: "Tier", at: "tier", gvr: antrea.WithResource("tiers"), custom: true,
 			table: tiers, key: plain,
 			convert: custom(func(t *antreav1beta1.Tier) (any, []convert.Problem) { return two(convert.Tier(t)) }),
 		},
 		{
-			name: "Group", gvr: antrea.WithResource("groups"), custom: true,
+			name: "Group", at: "group", gvr: antrea.WithResource("groups"), custom: true,
 			table: groups, prefix: "group/", key: policy.GroupID,
 			convert: custom(func(g *antreav1beta1.Group) (any, []convert.Problem) { return two(convert.Group(g)) }),
 			unread:  unreadGroup,
 		},
 		{
-			name: "ClusterGroup", gvr: antrea.WithResource("clustergroups"), custom: true,
+			name: "ClusterGroup", at: "cgroup", gvr: antrea.WithResource("clustergroups"), custom: true,
 			table: groups, prefix: "clustergroup/", key: policy.GroupID,
 			convert: custom(func(g *antreav1beta1.ClusterGroup) (any, []convert.Problem) { return two(convert.ClusterGroup(g)) }),
 			unread:  unreadGroup,
 		},
 		{
-			name: "NetworkPolicy", gvr: antrea.WithResource("networkpolicies"), custom: true,
+			name: "NetworkPolicy", at: "annp", gvr: antrea.WithResource("networkpolicies"), custom: true,
 			table: policies, prefix: "annp/", key: dialect(policy.AntreaNetworkPolicy),
 			convert: custom(func(p *antreav1beta1.NetworkPolicy) (any, []convert.Problem) {
 				return two(convert.AntreaNetworkPolicy(p))
 			}),
 		},
 		{
-			name: "ClusterNetworkPolicy", gvr: antrea.WithResource("clusternetworkpolicies"), custom: true,
+			name: "ClusterNetworkPolicy", at: "acnp", gvr: antrea.WithResource("clusternetworkpolicies"), custom: true,
 			table: policies, prefix: "acnp/", key: dialect(policy.AntreaClusterNetworkPolicy),
 			convert: custom(func(p *antreav1beta1.ClusterNetworkPolicy) (any, []convert.Problem) {
 				return two(convert.AntreaClusterNetworkPolicy(p))
 			}),
 		},
 		{
-			name: "ExternalEntity", gvr: antreav1alpha2.GroupVersion.WithResource("externalentities"), custom: true,
+			name: "ExternalEntity", at: "ee", gvr: antreav1alpha2.GroupVersion.WithResource("externalentities"), custom: true,
 			table: workloads, prefix: "ee/", key: workload(policy.KindExternal),
 			convert: custom(func(e *antreav1alpha2.ExternalEntity) (any, []convert.Problem) { return two(convert.ExternalEntity(e)) }),
 		},
 		{
-			name: "ClusterNetworkPolicy", gvr: netpolv1alpha2.GroupVersion.WithResource("clusternetworkpolicies"), custom: true,
+			name: "ClusterNetworkPolicy", at: "cnp", gvr: netpolv1alpha2.GroupVersion.WithResource("clusternetworkpolicies"), custom: true,
 			table: policies, prefix: "cnp/", key: dialect(policy.ClusterNetworkPolicy),
 			convert: custom(func(p *netpolv1alpha2.ClusterNetworkPolicy) (any, []convert.Problem) {
 				return two(convert.ClusterNetworkPolicy(p))
 			}),
 		},
 		{
-			name: "AdminNetworkPolicy", gvr: netpolv1alpha1.GroupVersion.WithResource("adminnetworkpolicies"), custom: true,
+			name: "AdminNetworkPolicy", at: "anp", gvr: netpolv1alpha1.GroupVersion.WithResource("adminnetworkpolicies"), custom: true,
 			table: policies, prefix: "anp/", key: dialect(policy.AdminNetworkPolicy),
 			convert: custom(func(p *netpolv1alpha1.AdminNetworkPolicy) (any, []convert.Problem) {
 				return two(convert.AdminNetworkPolicy(p))
 			}),
 		},
 		{
-			name: "BaselineAdminNetworkPolicy", gvr: netpolv1alpha1.GroupVersion.WithResource("baselineadminnetworkpolicies"), custom: true,
+			name: "BaselineAdminNetworkPolicy", at: "banp", gvr: netpolv1alpha1.GroupVersion.WithResource("baselineadminnetworkpolicies"), custom: true,
 			table: policies, prefix: "banp/", key: dialect(policy.BaselineAdminNetworkPolicy),
 			convert: custom(func(p *netpolv1alpha1.BaselineAdminNetworkPolicy) (any, []convert.Problem) {
 				return two(convert.BaselineAdminNetworkPolicy(p))

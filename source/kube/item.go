@@ -23,6 +23,7 @@ const (
 type item struct {
 	object   Object
 	key      string // in the kind's table
+	version  uint64 // where it last changed; 0 where that is no number
 	value    any    // a pointer to the kind's policy value; nil when it cannot be read
 	problems []convert.Problem
 }
@@ -42,7 +43,7 @@ func (k *kind) read(obj runtime.Object, in *intern.Interner) (*item, error) {
 	}
 	it := &item{
 		object: Object{Kind: k.name, APIVersion: k.gvr.GroupVersion().String(), Namespace: m.GetNamespace(), Name: m.GetName(), UID: string(m.GetUID())},
-		key:    k.key(m.GetNamespace(), m.GetName()),
+		key:    k.key(m.GetNamespace(), m.GetName()), version: versionOf(m.GetResourceVersion()),
 	}
 	it.convert(k, obj, in)
 	it.problems = bounded(it.problems)

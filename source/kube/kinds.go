@@ -18,6 +18,7 @@ import (
 // kind is one kind of object that a Source reads.
 type kind struct {
 	name string // such as Pod
+	at   string // its name in Positions
 	gvr  schema.GroupVersionResource
 	// custom: defined by a CustomResourceDefinition, which may not be installed,
 	// and spoken in JSON rather than protobuf.
@@ -54,12 +55,12 @@ func kinds(n Networks) []*kind {
 	}
 	return append([]*kind{
 		{
-			name: "Namespace", gvr: core("namespaces"),
+			name: "Namespace", at: "namespace", gvr: core("namespaces"),
 			table: namespaces, key: plain,
 			convert: builtIn(func(n *corev1.Namespace) (any, []convert.Problem) { return convert.Namespace(n), nil }),
 		},
 		{
-			name: "Pod", gvr: core("pods"),
+			name: "Pod", at: "pod", gvr: core("pods"),
 			table: workloads, prefix: "pod/", key: workload(policy.KindPod),
 			convert: builtIn(func(p *corev1.Pod) (any, []convert.Problem) {
 				w, problems := convert.Pod(p)
@@ -67,17 +68,17 @@ func kinds(n Networks) []*kind {
 			}),
 		},
 		{
-			name: "Node", gvr: core("nodes"),
+			name: "Node", at: "node", gvr: core("nodes"),
 			table: workloads, prefix: "node/", key: workload(policy.KindNode),
 			convert: builtIn(func(o *corev1.Node) (any, []convert.Problem) { return n.place(convert.Node(o)), nil }),
 		},
 		{
-			name: "Service", gvr: core("services"),
+			name: "Service", at: "service", gvr: core("services"),
 			table: services, key: policy.ServiceID,
 			convert: builtIn(func(s *corev1.Service) (any, []convert.Problem) { return convert.Service(s), nil }),
 		},
 		{
-			name: "NetworkPolicy", gvr: networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
+			name: "NetworkPolicy", at: "np", gvr: networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
 			table: policies, prefix: "networkpolicy/", key: dialect(policy.KubernetesNetworkPolicy),
 			convert: builtIn(func(p *networkingv1.NetworkPolicy) (any, []convert.Problem) { return two(convert.NetworkPolicy(p)) }),
 		},

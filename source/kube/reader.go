@@ -82,6 +82,7 @@ type reader struct {
 var (
 	_ cache.ListerWatcherWithContext = (*reader)(nil)
 	_ cache.TransformingStore        = (*reader)(nil)
+	_ cache.ReflectorBookmarkStore   = (*reader)(nil)
 )
 
 func (r *reader) run(ctx context.Context) {
@@ -163,17 +164,20 @@ func (r *reader) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return err // we are stopping
 	}
-	missing := false
+	missing, since := false, uint64(0)
 	if r.kind.custom && apierrors.IsNotFound(err) {
 		var checked error
-		if missing, checked = r.isMissing(ctx); checked != nil {
+		if missing, since, checked = r.isMissing(ctx); checked != nil {
 			err = fmt.Errorf("%w (%w)", err, checked)
 		}
 	}
 	if missing {
 		// The API server deletes a kind's objects before its definition, but a watch may be cut
 		// before it tells of all of them.
-		r.source.store.edit(func(e *edit) { e.replace(r.kind, nil) })
+		r.source.store.edit(func(e *edit) {
+			e.replace(r.kind, nil)
+			e.listed(r.kind, since, 0)
+		})
 	}
 	r.source.report(r.index, func(s *KindStatus) {
 		s.Missing, s.Err = missing, nil
@@ -187,23 +191,27 @@ func (r *reader) failed(ctx context.Context, err error) error {
 // isMissing says whether the API server has no definition of the kind, which it says of
 // that very definition: a bare "not found" may be from whatever stands before it. Where
 // there is one that does not serve our version, now or ever, its objects are unknown, which
-// is not the same as none: the error says so.
-func (r *reader) isMissing(ctx context.Context) (bool, error) {
+// is not the same as none: the error says so. Where it is missing it was so at that version, at
+// the latest: the answer itself has none.
+func (r *reader) isMissing(ctx context.Context) (missing bool, at uint64, err error) {
 	name := r.kind.gvr.GroupResource().String()
+	if at, err = r.version(ctx); err != nil {
+		return false, 0, fmt.Errorf("find definition %s: %w", name, err)
+	}
 	answer := r.client.Get().AbsPath("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", name).MaxRetries(0).Do(ctx)
-	err := answer.Error() // which, unlike that of Raw, is what the API server says
+	err = answer.Error() // which, unlike that of Raw, is what the API server says
 	var told apierrors.APIStatus
 	if errors.As(err, &told) && apierrors.IsNotFound(err) {
 		if d := told.Status().Details; d != nil && d.Name == name && d.Kind == "customresourcedefinitions" && d.Group == "apiextensions.k8s.io" {
-			return true, nil
+			return true, at, nil
 		}
 	}
 	if err != nil {
-		return false, fmt.Errorf("find definition %s: %w", name, err)
+		return false, 0, fmt.Errorf("find definition %s: %w", name, err)
 	}
 	body, err := answer.Raw()
 	if err != nil {
-		return false, fmt.Errorf("read definition %s: %w", name, err)
+		return false, 0, fmt.Errorf("read definition %s: %w", name, err)
 	}
 	var definition struct {
 		Spec struct {
@@ -214,7 +222,7 @@ func (r *reader) isMissing(ctx context.Context) (bool, error) {
 		}
 	}
 	if err := json.Unmarshal(body, &definition); err != nil {
-		return false, fmt.Errorf("read definition %s: %w", name, err)
+		return false, 0, fmt.Errorf("read definition %s: %w", name, err)
 	}
 	var served []string
 	for _, v := range definition.Spec.Versions {
@@ -223,9 +231,23 @@ func (r *reader) isMissing(ctx context.Context) (bool, error) {
 		}
 	}
 	if slices.Contains(served, r.kind.gvr.Version) {
-		return false, fmt.Errorf("definition %s is not served yet", name)
+		return false, 0, fmt.Errorf("definition %s is not served yet", name)
 	}
-	return false, fmt.Errorf("definition %s serves %s, and we read %s", name, strings.Join(served, ", "), r.kind.gvr.Version)
+	return false, 0, fmt.Errorf("definition %s serves %s, and we read %s", name, strings.Join(served, ", "), r.kind.gvr.Version)
+}
+
+// version returns a resourceVersion of now. Namespaces are where definitions are kept, and
+// there are always some.
+func (r *reader) version(ctx context.Context) (uint64, error) {
+	body, err := r.client.Get().AbsPath("/api/v1/namespaces").Param("limit", "1").MaxRetries(0).Do(ctx).Raw()
+	if err != nil {
+		return 0, fmt.Errorf("list Namespaces: %w", err)
+	}
+	var list struct{ Metadata metav1.ListMeta }
+	if err := json.Unmarshal(body, &list); err != nil {
+		return 0, fmt.Errorf("list Namespaces: %w", err)
+	}
+	return versionOf(list.Metadata.ResourceVersion), nil
 }
 
 // Transformer converts objects while they are streamed, so that a first read
@@ -251,7 +273,10 @@ func (r *reader) Add(obj any) error {
 	if err != nil {
 		return err
 	}
-	r.source.store.edit(func(e *edit) { e.put(r.kind, it) })
+	r.source.store.edit(func(e *edit) {
+		e.put(r.kind, it)
+		e.came(r.kind, it.version)
+	})
 	return nil
 }
 
@@ -266,21 +291,33 @@ func (r *reader) Delete(obj any) error {
 		return fmt.Errorf("delete %v: %w", r.kind, err)
 	}
 	key := r.kind.key(m.GetNamespace(), m.GetName())
-	r.source.store.edit(func(e *edit) { e.delete(r.kind, key) })
+	r.source.store.edit(func(e *edit) {
+		e.delete(r.kind, key)
+		e.came(r.kind, versionOf(m.GetResourceVersion()))
+	})
+	return nil
+}
+
+// Bookmark takes that all has come up to a version.
+func (r *reader) Bookmark(version string) error {
+	r.source.store.edit(func(e *edit) { e.came(r.kind, versionOf(version)) })
 	return nil
 }
 
 // Replace takes all objects that are there.
-func (r *reader) Replace(objs []any, _ string) error {
-	items := make([]*item, len(objs))
+func (r *reader) Replace(objs []any, version string) error {
+	items, newest := make([]*item, len(objs)), uint64(0)
 	for i, obj := range objs {
 		it, err := r.item(obj)
 		if err != nil {
 			return err
 		}
-		items[i] = it
+		items[i], newest = it, max(newest, it.version)
 	}
-	r.source.store.edit(func(e *edit) { e.replace(r.kind, items) })
+	r.source.store.edit(func(e *edit) {
+		e.replace(r.kind, items)
+		e.listed(r.kind, versionOf(version), newest)
+	})
 	// An error goes when a watch follows: without one the kind is not read on.
 	r.source.report(r.index, func(s *KindStatus) { s.Missing, s.Synced = false, true })
 	return nil

@@ -21,7 +21,11 @@ type answers map[string]struct {
 func (a answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	answer, ok := a[r.URL.Path]
-	if !ok {
+	switch {
+	case ok:
+	case r.URL.Path == namespacesPath:
+		answer.code, answer.body = http.StatusOK, `{"kind":"NamespaceList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[]}`
+	default:
 		answer.code = http.StatusNotFound
 	}
 	if answer.body == "" {
@@ -51,6 +55,8 @@ func readerOf(t *testing.T, a answers) (*Source, *reader) {
 }
 
 const (
+	namespacesPath = "/api/v1/namespaces"
+
 	tiersPath      = "/apis/crd.antrea.io/v1beta1/tiers"
 	definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tiers.crd.antrea.io"
 
@@ -91,6 +97,7 @@ func TestMissingOrUnreadable(t *testing.T) {
 		"definition not served":   {answers{definitionPath: {200, `{"spec":{"versions":[{"name":"v1beta1","served":true}]}}`}}, false},
 		"other versions only":     {answers{definitionPath: {200, `{"spec":{"versions":[{"name":"v1alpha1","served":true},{"name":"v1beta1","served":false}]}}`}}, false},
 		"definition unreadable":   {answers{definitionPath: {403, ""}}, false},
+		"nothing is told of when": {answers{definitionPath: {404, definitionNotFound}, namespacesPath: {503, ""}}, false},
 		"definition broken":       {answers{definitionPath: {200, `[]`}}, false},
 		"kind unreadable":         {answers{tiersPath: {403, ""}}, false},
 		"API server out of order": {answers{tiersPath: {503, ""}}, false},

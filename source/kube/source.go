@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/policy"
 	"isobar.dev/policy/intern"
 )
@@ -109,6 +110,14 @@ func (s *Source) Run(ctx context.Context) error {
 // Snapshot returns the world as it is known now. It never waits, and one
 // Snapshot has all or nothing of each object and each first read.
 func (s *Source) Snapshot() policy.Snapshot { return *s.store.snapshot.Load() }
+
+// World returns the same, and where it stands: all that [controlplanev1beta2.Position]
+// says is true of just that Snapshot. It may wait for a list that is being taken.
+func (s *Source) World() (policy.Snapshot, controlplanev1beta2.Position) {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	return *s.store.snapshot.Load(), s.store.position.told()
+}
 
 // Changed has a message when Snapshot may return another one than before; many
 // changes may be one message. It is for one receiver, which calls Snapshot

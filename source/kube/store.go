@@ -38,6 +38,7 @@ type Notice struct {
 // table is one table of a Snapshot, whatever its values are.
 type table interface {
 	has(s *policy.Snapshot, key string) bool
+	len(s *policy.Snapshot) int
 	put(s *policy.Snapshot, key string, value any) (changed bool)
 	// putAll puts items, of which some have no value, for less than to put each.
 	putAll(s *policy.Snapshot, items []*item) (changed bool)
@@ -52,6 +53,8 @@ func (t of[V]) has(s *policy.Snapshot, key string) bool {
 	_, ok := t(s).Get(key)
 	return ok
 }
+
+func (t of[V]) len(s *policy.Snapshot) int { return t(s).Len() }
 
 func (t of[V]) put(s *policy.Snapshot, key string, value any) bool {
 	now, tbl := value.(*V), t(s)
@@ -102,9 +105,10 @@ func (t of[V]) keys(s *policy.Snapshot, yield func(string) bool) {
 
 // store holds the world. Writers take turns; readers never wait.
 type store struct {
-	mu       sync.Mutex // held by whoever writes the two
+	mu       sync.Mutex // held by whoever writes the two, and for what follows them
 	snapshot atomic.Pointer[policy.Snapshot]
 	notices  atomic.Pointer[policy.Table[*Notice]]
+	position position // of the snapshot
 
 	changed signal // the snapshot
 	noticed signal // the notices, and the status that Source keeps
@@ -133,7 +137,8 @@ func (s signal) send() {
 func (s *store) edit(f func(e *edit)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := edit{snapshot: *s.snapshot.Load(), notices: *s.notices.Load()}
+	e := edit{snapshot: *s.snapshot.Load(), notices: *s.notices.Load(), position: &s.position}
+	e.before = e.snapshot
 	f(&e)
 	if e.changed {
 		s.snapshot.Store(&e.snapshot)
@@ -150,6 +155,8 @@ type edit struct {
 	snapshot         policy.Snapshot
 	notices          policy.Table[*Notice]
 	changed, noticed bool
+	before           policy.Snapshot
+	position         *position // nil where nobody asks for it
 }
 
 func (e *edit) put(k *kind, it *item) {
@@ -161,6 +168,7 @@ func (e *edit) put(k *kind, it *item) {
 		e.changed = true
 	}
 	e.notice(k, it)
+	e.position.see(k, it)
 }
 
 // notice notes the problems of it, or that it has none.
@@ -201,6 +209,7 @@ func (e *edit) replace(k *kind, items []*item) {
 			e.put(k, it)
 		} else {
 			e.notice(k, it)
+			e.position.see(k, it)
 		}
 	}
 	for _, key := range e.keys(k) {
