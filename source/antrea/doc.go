@@ -18,6 +18,9 @@
 //     started again alone, and costs the controller no more than that.
 //   - What a watch begins with replaces what was held once it is there whole. Where it
 //     is equal, nobody is told.
+//   - What is given out lacks nothing of what was given out before, also by another replica of an
+//     Isobar, or before a restart: one that has read less of the API server is waited for, then left, and
+//     believed after [Options.Yield].
 //   - Before the first State there is none, which is not an empty one. A controller that
 //     is away takes nothing back.
 //   - What cannot be understood, be it a kind, a frame, or a Patch of something else than

@@ -12,6 +12,8 @@
 //     the last one seen, which a lagging API server refuses. Objects are replaced
 //     by key, so a name that is deleted and made again, and an event that comes
 //     twice, need no care.
+//   - [Source.World] says how far each kind has been read, so that the worlds of two
+//     Sources of one cluster can be compared, and the older one be known.
 //   - While a kind cannot be read, its last known objects stay, and [Source.Status]
 //     says why. Nothing is taken for deleted before a complete read says so.
 //   - A kind whose definition is not installed has no objects, and is picked up

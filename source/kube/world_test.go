@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -343,4 +344,50 @@ func TestForbidden(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("Run = %v", err)
 	}
+}
+
+// Two Sources of one API server stand at the same place, whenever they have begun, and one that has
+// read less lacks what the other has.
+func TestPositionsOfTwo(t *testing.T) {
+	e := planetest.Start(t)
+	ns := e.Namespace(t)
+	install(t, e, "crd.antrea.io_")
+	first := start(t, e.Config(), kube.Options{})
+	kept := create(t, e, ns, "groups", "{apiVersion: crd.antrea.io/v1beta1, kind: Group, metadata: {name: kept}, spec: {podSelector: {}}}")
+	gone := create(t, e, ns, "groups", "{apiVersion: crd.antrea.io/v1beta1, kind: Group, metadata: {name: gone}, spec: {podSelector: {}}}")
+	planetest.Eventually(t, "the groups", func(context.Context) error {
+		if s, _ := first.World(); s.Groups.Len() < 2 {
+			return fmt.Errorf("%d groups", s.Groups.Len())
+		}
+		return nil
+	})
+	_, before := first.World()
+	if len(before.Kinds) != len(first.Status()) || before.Cluster == "" {
+		t.Errorf("%v: want all of %d kinds", before, len(first.Status()))
+	}
+	gone()
+	second := start(t, e.Config(), kube.Options{})
+	planetest.Eventually(t, "both have the same", func(context.Context) error {
+		_, a := first.World()
+		_, b := second.World()
+		if lacks := a.Lacks(b); len(lacks) > 0 {
+			return fmt.Errorf("the first lacks %v: %v, %v", lacks, a, b)
+		}
+		if lacks := b.Lacks(a); len(lacks) > 0 {
+			return fmt.Errorf("the second lacks %v: %v, %v", lacks, a, b)
+		}
+		return nil
+	})
+	_, after := second.World()
+	if lacks := before.Lacks(after); !slices.Contains(lacks, "group") {
+		t.Errorf("before a group was deleted, %v is lacking: %v, %v", lacks, before, after)
+	}
+	_, whole := first.World()
+	kept()
+	planetest.Eventually(t, "a deletion", func(context.Context) error {
+		if _, now := second.World(); !slices.Contains(whole.Lacks(now), "group") {
+			return fmt.Errorf("%v lacks nothing of %v", whole, now)
+		}
+		return nil
+	})
 }

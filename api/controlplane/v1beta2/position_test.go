@@ -171,3 +171,20 @@ func equal(a, b map[int]uint64) bool {
 	}
 	return true
 }
+
+// What an agent does with the position of a bookmark.
+func BenchmarkPosition(b *testing.B) {
+	p := controlplanev1beta2.Position{Cluster: "0b5ec0a8-6f4f-4a5e-9a53-6a2fe1d0a001"}
+	for i := range uint64(14) {
+		p.Kinds = append(p.Kinds, kindPosition{string(rune('a' + i)), 123_456_789 + i, 123_456_000 + i, 123_456_000 + i, 7 * i})
+	}
+	text := p.String()
+	b.ReportAllocs()
+	for b.Loop() {
+		q, err := controlplanev1beta2.ParsePosition(text)
+		if err != nil || len(q.Lacks(p)) > 0 {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(len(text)), "bytes")
+}
