@@ -216,6 +216,8 @@ func (s *fixedSource) Changed() <-chan struct{}      { return s.changed }
 func (s *fixedSource) SetRealized([]antrea.Realized) {}
 func (s *fixedSource) Reach() antrea.Reach           { return antrea.Reach{} }
 func (s *fixedSource) Reached() <-chan struct{}      { return nil }
+func (s *fixedSource) Status() antrea.Status         { return antrea.Status{} }
+func (s *fixedSource) Noticed() <-chan struct{}      { return nil }
 func (s *fixedSource) set(rs policy.Ruleset) {
 	s.mu.Lock()
 	s.state = &antrea.State{Reading: &convert.Reading{Ruleset: rs}}
