@@ -125,3 +125,30 @@ func TestHashedIsASet(t *testing.T) {
 		}
 	}
 }
+
+// Two sets of bundles may have one hash.
+func TestRolesOfOneHash(t *testing.T) {
+	bundles := []*bundle{{id: 1}, {id: 2}, {id: 3}}
+	var all []*role
+	for from := range bundles {
+		for to := from; to <= len(bundles); to++ {
+			if from == 0 || to > from { // the empty set once
+				all = append(all, &role{bundles: fewOf(bundles[from:to])})
+			}
+		}
+	}
+	rand.New(rand.NewPCG(1, 4)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	var s sorted[role]
+	for _, r := range all {
+		s.put(r, r.by())
+	}
+	for left := len(all); left > 0; left-- {
+		if s.len() != left || !slices.Contains(slices.Collect(s.all()), all[left-1]) {
+			t.Fatalf("%d roles, want %d", s.len(), left)
+		}
+		s.remove(all[left-1].by())
+	}
+	if !s.isEmpty() {
+		t.Errorf("%d roles are left", s.len())
+	}
+}

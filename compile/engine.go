@@ -30,7 +30,8 @@ type Engine struct {
 
 	policies hashed[written, *written]
 	users    map[dependency]*bag[string]
-	applied  map[string]*applied // those of several Selections
+	applied  map[string]*applied           // those of several Selections
+	axes     map[*applied]map[string]*axis // by their keys
 	axisKeys map[string]int
 	roles    hashed[role, *role]
 	targets  hashed[target, *target]
@@ -39,11 +40,11 @@ type Engine struct {
 	seed       maphash.Seed
 	watched    map[string]int // Targets, counted by Watch
 	lastID     uint64         // of what has one
-	stamp      uint64         // the last mark given to applied sets or selections
 	recent     [8]*selection  // that were looked for last
 	lastRecent int
 	low        lowered
-	scratch    []*bundle
+	groups     []*selection // as low, written over each time
+	bundles    []*bundle    // likewise
 	up         update
 }
 
@@ -91,7 +92,7 @@ type changed struct {
 func NewEngine() *Engine {
 	return &Engine{
 		spaces: map[string]*space{}, spacesBy: map[policy.Label]*bag[*space]{}, nsels: map[string]*nsel{}, shelves: map[asked]*shelf{},
-		also: map[*selection][]*label{}, users: map[dependency]*bag[string]{}, applied: map[string]*applied{},
+		also: map[*selection][]*label{}, users: map[dependency]*bag[string]{}, applied: map[string]*applied{}, axes: map[*applied]map[string]*axis{},
 		axisKeys: map[string]int{}, realms: map[string]int{}, seed: maphash.MakeSeed(), watched: map[string]int{},
 	}
 }
@@ -194,8 +195,9 @@ func (e *Engine) stalePolicies(old, s policy.Snapshot) []string {
 
 // target returns the target of a name, or nil when there is none.
 func (e *Engine) target(name string) *target {
-	for t := e.targets.at(e.hashKey(name)); t != nil; t = t.next {
-		if t.name == name {
+	hash := e.hashKey(name)
+	for t := e.targets.at(hash); t != nil; t = t.next {
+		if t.hash == hash && t.name == name {
 			return t
 		}
 	}
@@ -204,8 +206,9 @@ func (e *Engine) target(name string) *target {
 
 // policy returns what is compiled of the policy of an ID, or nil when there is none.
 func (e *Engine) policy(id string) *written {
-	for w := e.policies.at(e.hashKey(id)); w != nil; w = w.next {
-		if w.id() == id {
+	hash := e.hashKey(id)
+	for w := e.policies.at(hash); w != nil; w = w.next {
+		if w.hash == hash && w.id() == id {
 			return w
 		}
 	}
@@ -364,14 +367,14 @@ func (e *Engine) forget() {
 // dropRole takes away r unless a profile has come to it, and the bundles of
 // buckets that no other role has.
 func (e *Engine) dropRole(r *role) {
-	if r.profiles.len() > 0 || r.dropped {
+	if !r.profiles.isEmpty() || r.dropped {
 		return
 	}
 	r.dropped = true
 	e.roles.remove(r)
-	for _, b := range r.bundles {
-		b.roles.remove(r)
-		if b.at == nil || b.roles.len() > 0 || b.at.axis.bundles[b.at.name] != b {
+	for _, b := range r.bundles.list() {
+		b.roles.remove(r.by())
+		if b.at == nil || !b.roles.isEmpty() || b.at.axis.bundles[b.at.name] != b {
 			continue
 		}
 		for _, p := range b.parts {
@@ -416,7 +419,7 @@ func (e *Engine) Ruleset(name string) (rs policy.Ruleset, ok bool) {
 		if known {
 			continue
 		}
-		for _, b := range p.role.bundles {
+		for _, b := range p.role.bundles.list() {
 			bundles[b] = true
 		}
 	}

@@ -25,7 +25,7 @@ func (c *compiler) export(rulesets []policy.Ruleset) {
 			named[realm] = map[string][]string{}
 		}
 		for _, r := range rs.Rules {
-			if r.Action != policy.Allow && r.Action != policy.Pass {
+			if !passes(r.Action) {
 				continue
 			}
 			for _, key := range r.Groups {
@@ -58,7 +58,7 @@ func (e *Engine) nameGroups(t *target, p *part) {
 	if !t.hasRealm {
 		return
 	}
-	for _, s := range p.groups[:p.named] {
+	for _, s := range p.named() {
 		if s.namers == nil {
 			s.namers = &bag[*target]{}
 		}
@@ -72,7 +72,7 @@ func (e *Engine) unnameGroups(t *target, p *part) {
 	if !t.hasRealm {
 		return
 	}
-	for _, s := range p.groups[:p.named] {
+	for _, s := range p.named() {
 		if s.namers.remove(t) {
 			e.rename(s)
 		}

@@ -5,7 +5,7 @@ import "iter"
 // hashed is a hash table of things that hold their own links: it costs a third of a map, and
 // keeps no keys.
 type hashed[T any, P linked[T]] struct {
-	buckets []*T // as many as a power of two
+	buckets []*T // as many as a power of two; one or two things in each, in the mean
 	n       int
 }
 
@@ -26,8 +26,8 @@ func (h *hashed[T, P]) at(hash uint32) *T {
 }
 
 func (h *hashed[T, P]) add(x *T) {
-	if h.n == len(h.buckets) {
-		h.resize(max(8, 2*h.n))
+	if h.n == 2*len(h.buckets) {
+		h.resize(max(8, h.n))
 	}
 	h.enter(x)
 	h.n++

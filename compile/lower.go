@@ -39,21 +39,18 @@ func (l *lowered) read(s policy.Snapshot, p *policy.Policy, d policy.Direction, 
 	*l = lowered{subjects: s.Subjects(p.Applied(r), p.Namespace), absolute: l.absolute[:0]}
 	tier, known := s.TierNumber(p.Tier)
 	l.rule = policy.TargetRule{
-		Policy: p.ID, Name: r.Name, Direction: d, Tier: tier, Priority: p.Priority, Index: i, Action: r.Action,
+		Policy: p.ID, Name: r.Name, Direction: d, Tier: tier, Priority: p.Priority, Index: i, Action: actionOf(r),
 		AllPeers: r.Peers.All, Blocks: r.Peers.Blocks,
 		Traffic: r.Traffic, L7: r.L7, Log: r.Log, LogLabel: r.LogLabel,
 	}
-	if r.Action < policy.Allow || r.Action > policy.Pass {
-		l.rule.Action = policy.Drop
-	}
-	l.countsOnly = !known && (l.rule.Action == policy.Allow || l.rule.Action == policy.Pass)
+	l.countsOnly = !known && passes(l.rule.Action)
 
 	for i := range r.Peers.Set.Selections {
 		l.addPeer(in(r.Peers.Set.Selections, i))
 	}
 	for _, id := range r.Peers.Set.Groups {
 		selections, blocks, _ := s.Members(id)
-		if l.rule.Action != policy.Allow && l.rule.Action != policy.Pass && s.IsUnread(id) {
+		if !passes(l.rule.Action) && s.IsUnread(id) {
 			l.rule.AllPeers = true
 		}
 		for i := range selections {
@@ -75,6 +72,17 @@ func (l *lowered) read(s policy.Snapshot, p *policy.Policy, d policy.Direction, 
 	}
 	l.hasBase = byAddr || len(l.absolute) > 0 || len(l.relative) == 0
 }
+
+// actionOf returns what r does with what it matches: it drops when it says nothing that can be.
+func actionOf(r *policy.Rule) policy.Action {
+	if r.Action < policy.Allow || r.Action > policy.Pass {
+		return policy.Drop
+	}
+	return r.Action
+}
+
+// passes says whether a rule lets what it matches pass, or leaves that to others.
+func passes(a policy.Action) bool { return a == policy.Allow || a == policy.Pass }
 
 // portGroups are the Keys of everyone who may declare a port.
 var portGroups = []string{everyone[0].String(), everyone[1].String(), everyone[2].String()}

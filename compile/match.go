@@ -50,8 +50,9 @@ func (e *Engine) hashOf(a asked) uint32 {
 
 // label returns what is known of a, or nil when that is nothing.
 func (e *Engine) label(a asked) *label {
-	for l := e.labels.at(e.hashOf(a)); l != nil; l = l.next {
-		if l.asked == a {
+	hash := e.hashOf(a)
+	for l := e.labels.at(hash); l != nil; l = l.next {
+		if l.hash == hash && l.asked == a {
 			return l
 		}
 	}
@@ -212,8 +213,7 @@ type selection struct {
 	id       uint64
 	next     *selection
 	sel      *policy.Selection // as the first that used it wrote it
-	space    *space            // where it looks in OneNamespace
-	nsel     *nsel             // where it looks ByLabels
+	scope    uint64            // the id of where it looks: everywhere, a space or an nsel
 	under    *label            // where it is filed, for the most part: see Engine.also
 	profiles sorted[profile]   // that it picks, by id
 	alone    *applied          // that of it alone; nil when rules apply to no such set
@@ -221,9 +221,9 @@ type selection struct {
 	targets  bag[*target]      // those that need its members, counted by bundles
 	namers   *bag[*target]     // those of a realm whose Allow and Pass rules name it, counted by parts; nil for none
 	up       *selectionUpdate
-	mark     uint64
 	hash     uint32 // of its Key
 	users    int32
+	picked   bool // while one workload is looked at: it picked what that was
 	fresh    bool
 	dead     bool // users may be none
 	renamed  bool // namers are others
@@ -237,25 +237,13 @@ type selectionUpdate struct {
 
 func (s *selection) link() (uint32, **selection) { return s.hash, &s.next }
 
-// looksIn returns the id of where s looks.
-func (s *selection) looksIn() uint64 {
-	switch {
-	case s.space != nil:
-		return s.space.id
-	case s.nsel != nil:
-		return s.nsel.id
-	}
-	return everywhere
-}
-
 // compare compares the place of s under a label with that of a scope and an id.
 func (s *selection) compare(scope, id uint64) int {
-	return cmp.Or(cmp.Compare(s.looksIn(), scope), cmp.Compare(s.id, id))
+	return cmp.Or(cmp.Compare(s.scope, scope), cmp.Compare(s.id, id))
 }
 
 func (s *selection) place() func(*selection) int {
-	scope := s.looksIn()
-	return func(o *selection) int { return o.compare(scope, s.id) }
+	return func(o *selection) int { return o.compare(s.scope, s.id) }
 }
 
 // by returns the place of s where selections are by their ids.
@@ -304,7 +292,7 @@ func (e *Engine) profileHash(w *policy.Workload) uint32 {
 func (e *Engine) profileOf(w *policy.Workload) (*profile, uint32) {
 	hash := e.profileHash(w)
 	for p := e.profiles.at(hash); p != nil; p = p.next {
-		if p.kind == w.Kind && p.space.name == w.Namespace && p.like.ServiceAccount == w.ServiceAccount && slices.Equal(p.like.Labels, w.Labels) {
+		if p.hash == hash && p.kind == w.Kind && p.space.name == w.Namespace && p.like.ServiceAccount == w.ServiceAccount && slices.Equal(p.like.Labels, w.Labels) {
 			return p, hash
 		}
 	}
@@ -338,7 +326,7 @@ func (e *Engine) matchIn(p *profile, scopes ...uint64) {
 		}
 		for _, scope := range scopes {
 			for s := range l.wants.from(func(s *selection) int { return s.compare(scope, 0) }) {
-				if s.looksIn() != scope {
+				if s.scope != scope {
 					break
 				}
 				if s.fits(p) {

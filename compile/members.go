@@ -36,26 +36,26 @@ func (e *Engine) logMembers() {
 
 // logMember notes the groups that one workload has entered, left or changed in.
 func (e *Engine) logMember(c changed) {
-	e.stamp++ // marks what c.old was in, until it is found that c.now is too
 	if c.old != nil && c.old.IsPeer() {
 		for s := range c.from.before() {
-			s.mark = e.stamp
+			s.picked = true
 		}
 	}
 	if c.now != nil && c.now.IsPeer() {
 		for s := range c.into.matches.all() {
-			if s.mark == e.stamp {
+			if s.picked {
 				e.remember(s, c.old)
 			}
-			s.mark = 0
+			s.picked = false
 			e.gain(s, c.now)
 		}
 	}
 	if c.old != nil && c.old.IsPeer() {
 		for s := range c.from.before() {
-			if s.mark == e.stamp {
+			if s.picked {
 				e.lose(s, c.old)
 			}
+			s.picked = false
 		}
 	}
 }

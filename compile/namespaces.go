@@ -213,7 +213,7 @@ func (e *Engine) leave(sp *space, n *nsel) {
 	for p := range sp.profiles.all() {
 		var lost []*selection
 		for s := range p.matches.all() {
-			if s.nsel == n {
+			if s.scope == n.id {
 				lost = append(lost, s)
 			}
 		}

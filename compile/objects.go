@@ -129,8 +129,8 @@ func (b *bundle) policies(f func(*written)) {
 	for _, p := range b.parts {
 		f(p.of)
 	}
-	for _, x := range b.isolators {
-		f(x.of)
+	for w := range b.isolators.all() {
+		f(w)
 	}
 }
 
@@ -329,7 +329,7 @@ func (e *Engine) PoliciesNaming(keys []string) []string {
 		names := false
 		w.bundles(func(b *bundle) {
 			names = names || slices.ContainsFunc(b.parts, func(p *part) bool {
-				return p.of == w && slices.ContainsFunc(p.groups, func(s *selection) bool { return groups[s] })
+				return p.of == w && slices.ContainsFunc(p.groups.list(), func(s *selection) bool { return groups[s] })
 			})
 		})
 		if names {
@@ -358,7 +358,7 @@ func (e *Engine) appliedIn(b *bundle, f func(policy.Selection)) {
 	if b.isEmpty() {
 		return
 	}
-	for _, s := range b.of.selections {
+	for _, s := range b.of.selections.list() {
 		sel, ok := *s.sel, true
 		if b.at != nil {
 			sel, ok = e.within(s, b)
@@ -382,7 +382,7 @@ func (e *Engine) bundlesAt(name string, f func(*bundle)) {
 			continue
 		}
 		roles[p.role] = true
-		for _, b := range p.role.bundles {
+		for _, b := range p.role.bundles.list() {
 			if !bundles[b] {
 				bundles[b] = true
 				f(b)
@@ -440,9 +440,9 @@ func (e *Engine) Policy(id string) (rules []PolicyRule, isolates map[policy.Dire
 	for _, r := range w.rules {
 		rules = append(rules, e.partsOf(r)...)
 	}
-	for d, dir := range directions {
-		if a := w.isolated[d]; a != nil {
-			isolates[dir] = a.picks()
+	for _, dir := range directions {
+		if w.isolated != nil && w.p.Isolates(dir) {
+			isolates[dir] = w.isolated.picks()
 		}
 	}
 	return rules, isolates
@@ -473,17 +473,16 @@ func (e *Engine) PolicyAt(names []string, id string) (rules []PolicyRule, isolat
 			rules = append(rules, r)
 		}
 	}
-	for d, dir := range directions {
-		if w := e.policy(id); w != nil && w.isolated[d] != nil && !e.applies(&w.isolated[d].base, names) {
-			delete(isolates, dir)
-		}
+	if w := e.policy(id); w != nil && w.isolated != nil && !e.applies(&w.isolated.base, names) {
+		clear(isolates)
 	}
 	return rules, isolates
 }
 
 func (a *applied) picks() []policy.Selection {
-	out := make([]policy.Selection, len(a.selections))
-	for i, s := range a.selections {
+	all := a.selections.list()
+	out := make([]policy.Selection, len(all))
+	for i, s := range all {
 		out[i] = *s.sel
 	}
 	return out
@@ -506,7 +505,7 @@ func (e *Engine) partsOf(r *rule) []PolicyRule {
 				continue
 			}
 			var to []policy.Selection
-			for _, s := range a.selections {
+			for _, s := range a.selections.list() {
 				if sel, ok := e.within(s, b); ok {
 					to = append(to, sel)
 				}
@@ -593,7 +592,7 @@ func (e *Engine) SubjectsAt(name string) []Subjects {
 					isIn = true
 					enter(w, place{s, nil}, *s.sel, true)
 				}
-				for _, x := range a.axes {
+				for _, x := range e.axes[a] {
 					bucket, ok := x.bucket(p.space.ns)
 					if b := x.bundles[bucket]; ok && b != nil && len(b.parts) > 0 {
 						at := place{s, b}
@@ -626,7 +625,7 @@ func (e *Engine) SubjectsAt(name string) []Subjects {
 
 // isEmpty says whether b has nothing that those to whom it applies would be told.
 func (b *bundle) isEmpty() bool {
-	return len(b.parts)+len(b.isolators) == 0
+	return len(b.parts) == 0 && b.isolators.isEmpty()
 }
 
 // DeniedAt returns the workloads of a Target that deny by their isolation what no rule of a

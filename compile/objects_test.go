@@ -325,6 +325,9 @@ func TestGroupChangesTellWhatWas(t *testing.T) {
 						touched[id] = true
 					}
 					for _, w := range g.Workloads {
+						if touched[w.ID] {
+							t.Fatalf("seed %d, step %d: %s: %s is taken away and added", seed, i, g.Key, w.ID)
+						}
 						if members[g.Key][w.ID] != nil {
 							touched[w.ID] = true
 						}
@@ -336,7 +339,7 @@ func TestGroupChangesTellWhatWas(t *testing.T) {
 							t.Fatalf("seed %d, step %d: %s had %+v, not %+v", seed, i, g.Key, members[g.Key][w.ID], w)
 						}
 					}
-					if !maps.Equal(touched, were) {
+					if !maps.Equal(touched, were) || len(were) != len(g.Were) {
 						t.Fatalf("seed %d, step %d: %s: %v were others, not %v", seed, i, g.Key, touched, were)
 					}
 				}

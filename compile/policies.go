@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -12,8 +13,8 @@ import (
 type written struct {
 	p        *policy.Policy
 	next     *written
-	isolated [2]*applied
-	rules    []*rule // of ingress, then of egress
+	isolated *applied // in the directions that p isolates; nil for nothing
+	rules    []*rule  // of ingress, then of egress
 	up       *writtenUpdate
 	hash     uint32 // of its ID
 	tier     int16
@@ -33,6 +34,11 @@ type writtenUpdate struct {
 
 func (w *written) id() string { return w.p.ID }
 
+// by returns the place of w where policies are by their IDs.
+func (w *written) by() func(*written) int {
+	return func(o *written) int { return cmp.Compare(o.id(), w.id()) }
+}
+
 // bundles calls f with those that have anything of w; with some more than once.
 func (w *written) bundles(f func(*bundle)) {
 	for _, r := range w.rules {
@@ -45,10 +51,8 @@ func (w *written) bundles(f func(*bundle)) {
 			}
 		})
 	}
-	for _, a := range w.isolated {
-		if a != nil {
-			f(&a.base)
-		}
+	if w.isolated != nil {
+		f(&w.isolated.base)
 	}
 }
 
@@ -69,15 +73,13 @@ const (
 // part is one TargetRule in the bundle of those that apply to the same workloads.
 type part struct {
 	of        *written
-	bundle    *bundle // nil where the rule applies to nothing
-	groups    []*selection
-	index     int32 // of the rule in its direction
-	named     int32 // how many of groups, from the first, an Allow or Pass has as its peers
-	direction uint8 // index in directions
-	action    policy.Action
-	dead      bool // dropped by this Update
-	isBase    bool // of a rule: it has a part that is the same for all subjects, and this is it
-	counts    bool // of a rule: countsOnly
+	bundle    *bundle        // nil where the rule applies to nothing
+	groups    few[selection] // peers, and then those that it looks up ports in and that are no peers
+	index     int32          // of the rule in its direction
+	direction uint8          // index in directions
+	forPorts  uint8          // how many of groups are no peers
+	dead      bool           // dropped by this Update
+	isBase    bool           // of a rule: it has a part that is the same for all subjects, and this is it
 }
 
 // rule is a rule of a policy, with what it was compiled to. Its part is in the base of
@@ -128,11 +130,26 @@ func (p *part) key() string {
 	return policy.RuleKey(p.of.id(), directions[p.direction], int(p.index), p.bucket())
 }
 
+// action returns that of the rule which p was compiled from.
+func (p *part) action() policy.Action {
+	from, _ := p.source()
+	return actionOf(&from.Rules(directions[p.direction])[p.index])
+}
+
+// named returns the groups that p lets pass as its peers.
+func (p *part) named() []*selection {
+	if !passes(p.action()) {
+		return nil
+	}
+	all := p.groups.list()
+	return all[:len(all)-int(p.forPorts)]
+}
+
 // rule returns p as a Target has it, with no more than orders it.
 func (p *part) rule() policy.TargetRule {
 	from, tier := p.source()
 	return policy.TargetRule{
-		Policy: from.ID, Direction: directions[p.direction], Tier: int32(tier), Priority: from.Priority, Index: int(p.index), Action: p.action,
+		Policy: from.ID, Direction: directions[p.direction], Tier: int32(tier), Priority: from.Priority, Index: int(p.index), Action: p.action(),
 	}
 }
 
@@ -172,10 +189,12 @@ func (e *Engine) targetRule(p *part) *policy.TargetRule {
 // applied is a set of Selections that rules apply to. Rules of equal sets share it.
 type applied struct {
 	base       bundle
-	selections []*selection
-	axes       map[string]*axis
-	mark       uint64
-	users      int32
+	selections few[selection]
+}
+
+// isUsed says whether any rule applies to what a picks, or any policy isolates it.
+func (a *applied) isUsed() bool {
+	return a.base.counts != [2]int32{} || !a.base.isolators.isEmpty()
 }
 
 // axis is what the peers of rules that apply to the same workloads are relative
@@ -205,7 +224,10 @@ func (e *Engine) recompile(id string, p *policy.Policy) {
 	}
 	e.touchPolicy(w)
 	w.anew = true
-	was, old, isolated := w.p, w.rules, w.isolated
+	was, old := w.p, w.rules
+	if w.isolated != nil {
+		e.updateOf(&w.isolated.base) // who isolated then, while w has what was
+	}
 	if p != nil {
 		w.p = p
 		tier, _ := e.s.TierNumber(p.Tier)
@@ -247,8 +269,8 @@ func (e *Engine) recompile(id string, p *policy.Policy) {
 		if n < len(before) {
 			drop = append(drop, before[n:]...)
 		}
-		w.isolated[d] = e.isolate(w, p, d, isolated[d])
 	}
+	e.isolate(w, was, p)
 	// What is new was counted before what is old goes, so that what both use stays.
 	for _, r := range drop {
 		e.dropRule(r)
@@ -260,23 +282,33 @@ func (e *Engine) recompile(id string, p *policy.Policy) {
 	}
 }
 
-// isolate makes w, compiled from p, which is nil when it is gone, isolate what it applies to in
-// one direction, if it does so, and no longer what it isolated before.
-func (e *Engine) isolate(w *written, p *policy.Policy, d int, old *applied) *applied {
+// isolate makes w, compiled from p in place of was, either of which may be nil, isolate what p
+// applies to, if p isolates, and no longer what was isolated.
+func (e *Engine) isolate(w *written, was, p *policy.Policy) {
+	old := w.isolated
 	var now *applied
-	if p != nil && p.Isolates(directions[d]) {
+	if isolatesIn(p) != [2]bool{} {
 		now = e.useApplied(e.s.Subjects(p.AppliedTo, p.Namespace))
 	}
-	if now != nil && now != old {
-		e.addIsolator(now, d, w)
+	if now == old && isolatesIn(was) == isolatesIn(p) {
+		return
 	}
-	if old != nil {
-		if old != now {
-			e.dropIsolator(old, d, w)
-		}
-		e.releaseApplied(old)
+	w.isolated = now
+	if now != nil {
+		e.addIsolator(now, w)
 	}
-	return now
+	if old != nil && old != now {
+		e.dropIsolator(old, w)
+		e.dropAppliedIfUnused(old)
+	}
+}
+
+// isolatesIn says in which directions p, which may be nil, isolates what it applies to.
+func isolatesIn(p *policy.Policy) (in [2]bool) {
+	for d, dir := range directions {
+		in[d] = p != nil && p.Isolates(dir)
+	}
+	return in
 }
 
 // depend notes that a policy depends on what p is made of in s, or that it does so no longer.
@@ -345,15 +377,12 @@ func dependencies(s policy.Snapshot, p *policy.Policy) []dependency {
 
 // isStill says whether r, which is of the world before, is what l would compile to.
 func (e *Engine) isStill(r *rule, p *policy.Policy, l *lowered) bool {
-	if r.counts != l.countsOnly || e.findApplied(l.subjects) != r.applied() ||
+	if e.findApplied(l.subjects) != r.applied() ||
 		r.bundle == nil && len(pickers(l.subjects)) > 0 { // there is no node of what it applies to now
 		return false
 	}
-	if l.countsOnly {
-		return true
-	}
 	was := lower(e.was, p, directions[r.direction], int(r.index))
-	return equal(was.rule, l.rule) && was.hasBase == l.hasBase && slices.Equal(keys(was.absolute), keys(l.absolute)) &&
+	return was.countsOnly == l.countsOnly && equal(was.rule, l.rule) && was.hasBase == l.hasBase && slices.Equal(keys(was.absolute), keys(l.absolute)) &&
 		equal(was.relative, l.relative)
 }
 
@@ -395,17 +424,13 @@ func (e *Engine) findApplied(selections []policy.Selection) *applied {
 	}
 }
 
-// useApplied returns the node of what a rule applies to, and counts one more
-// user; nil when that is nothing.
+// useApplied returns the node of what a rule applies to, or a policy isolates, which is then noted in
+// the node's base; nil when that is nothing.
 func (e *Engine) useApplied(selections []policy.Selection) *applied {
-	a := e.findApplied(selections)
-	if a == nil {
-		if a = e.addApplied(pickers(selections)); a == nil {
-			return nil
-		}
+	if a := e.findApplied(selections); a != nil {
+		return a
 	}
-	a.users++
-	return a
+	return e.addApplied(pickers(selections))
 }
 
 func (e *Engine) addApplied(selections []policy.Selection) *applied {
@@ -414,19 +439,21 @@ func (e *Engine) addApplied(selections []policy.Selection) *applied {
 	}
 	a := &applied{}
 	e.addBundle(&a.base, a, nil)
+	all := make([]*selection, 0, 4)
 	for i := range selections {
 		s := e.use(in(selections, i))
-		if slices.Contains(a.selections, s) { // twice in the set
+		if slices.Contains(all, s) { // twice in the set
 			e.release(s)
 			continue
 		}
-		a.selections = append(a.selections, s)
+		all = append(all, s)
 	}
-	if len(a.selections) == 1 {
-		a.selections[0].alone = a
+	a.selections = fewOf(all)
+	if len(all) == 1 {
+		all[0].alone = a
 	} else {
 		e.applied[appliedKey(selections)] = a
-		for _, s := range a.selections {
+		for _, s := range all {
 			if s.sets == nil {
 				s.sets = &bag[*applied]{}
 			}
@@ -437,29 +464,31 @@ func (e *Engine) addApplied(selections []policy.Selection) *applied {
 	return a
 }
 
-func (e *Engine) releaseApplied(a *applied) {
-	if a.users--; a.users > 0 {
+// dropAppliedIfUnused takes away a when nothing needs it any more.
+func (e *Engine) dropAppliedIfUnused(a *applied) {
+	if a.isUsed() {
 		return
 	}
 	e.soilAll(a)
-	if len(a.selections) == 1 {
-		a.selections[0].alone = nil
+	all := a.selections.list()
+	if len(all) == 1 {
+		all[0].alone = nil
 	} else {
 		delete(e.applied, appliedKey(a.picks()))
-		for _, s := range a.selections {
+		for _, s := range all {
 			if s.sets.remove(a); s.sets.len() == 0 {
 				s.sets = nil
 			}
 		}
 	}
-	for _, s := range a.selections {
+	for _, s := range all {
 		e.release(s)
 	}
 }
 
 // soilAll notes that the roles of all that a picks may be others.
 func (e *Engine) soilAll(a *applied) {
-	for _, s := range a.selections {
+	for _, s := range a.selections.list() {
 		for p := range s.profiles.all() {
 			e.soil(p)
 		}
@@ -468,14 +497,14 @@ func (e *Engine) soilAll(a *applied) {
 
 // addRule makes rule i of one direction of w, as l has it.
 func (e *Engine) addRule(w *written, d, i int, l *lowered) *rule {
-	r := &rule{part: part{of: w, index: int32(i), direction: uint8(d), action: l.rule.Action, counts: l.countsOnly}}
+	r := &rule{part: part{of: w, index: int32(i), direction: uint8(d)}}
 	a := e.useApplied(l.subjects)
 	if a != nil {
 		r.bundle = &a.base
 		e.spoil(r.bundle)
 		r.bundle.counts[d]++
 	}
-	if r.counts {
+	if l.countsOnly {
 		return r
 	}
 	if l.hasBase {
@@ -509,35 +538,33 @@ func (e *Engine) dropRule(r *rule) {
 	r.eachAxis(func(x *axis) { e.releaseAxis(r, x) })
 	e.spoil(&a.base)
 	a.base.counts[r.direction]--
-	e.releaseApplied(a)
+	e.dropAppliedIfUnused(a)
 }
 
 // useGroups enters the groups that p names: those of selections, and the first of everyone
 // as many as it looks up ports in.
 func (e *Engine) useGroups(p *part, selections []*policy.Selection, portGroups int) {
-	if n := len(selections) + portGroups; n > 0 {
-		p.groups = make([]*selection, 0, n)
-	}
+	all := e.groups[:0]
 	enter := func(sel *policy.Selection) {
-		if s := e.use(sel); slices.Contains(p.groups, s) {
+		if s := e.use(sel); slices.Contains(all, s) {
 			e.release(s)
 		} else {
-			p.groups = append(p.groups, s)
+			all = append(all, s)
 		}
 	}
 	for _, sel := range selections {
 		enter(sel)
 	}
-	if p.action == policy.Allow || p.action == policy.Pass {
-		p.named = int32(len(p.groups))
-	}
+	peers := len(all)
 	for i := range portGroups {
 		enter(&everyone[i])
 	}
+	p.groups, p.forPorts = fewOf(all), uint8(len(all)-peers)
+	e.groups = all
 }
 
 func (e *Engine) releaseGroups(p *part) {
-	for _, s := range p.groups {
+	for _, s := range p.groups.list() {
 		e.release(s)
 	}
 }
@@ -545,14 +572,14 @@ func (e *Engine) releaseGroups(p *part) {
 // useAxis enters r among the rules of its applied that are relative alike.
 func (e *Engine) useAxis(r *rule, rel relative) *axis {
 	a, key := r.applied(), rel.key()
-	x := a.axes[key]
+	x := e.axes[a][key]
 	if x == nil {
 		x = &axis{relative: relative{own: rel.own, keys: rel.keys}, key: key}
 		x.entries, x.bundles = map[*rule][]*policy.Selection{}, map[string]*bundle{}
-		if a.axes == nil {
-			a.axes = map[string]*axis{}
+		if e.axes[a] == nil {
+			e.axes[a] = map[string]*axis{}
 		}
-		a.axes[key] = x
+		e.axes[a][key] = x
 		for _, k := range x.watches() {
 			e.axisKeys[k]++
 		}
@@ -586,18 +613,21 @@ func (e *Engine) releaseAxis(r *rule, x *axis) {
 	if len(x.entries) > 0 {
 		return
 	}
-	delete(r.applied().axes, x.key)
+	a := r.applied()
+	if delete(e.axes[a], x.key); len(e.axes[a]) == 0 {
+		delete(e.axes, a)
+	}
 	for _, k := range x.watches() {
 		if e.axisKeys[k]--; e.axisKeys[k] == 0 {
 			delete(e.axisKeys, k)
 		}
 	}
-	e.soilAll(r.applied())
+	e.soilAll(a)
 }
 
 // addRelativePart adds the part of r to b, a bundle of one of its axes.
 func (e *Engine) addRelativePart(r *rule, b *bundle) {
-	p := &part{of: r.of, bundle: b, index: r.index, direction: r.direction, action: r.action}
+	p := &part{of: r.of, bundle: b, index: r.index, direction: r.direction}
 	e.useGroups(p, resolve(b.at.axis.entries[r], b.at.ns), 0)
 	e.addPart(p)
 }

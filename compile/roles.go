@@ -18,9 +18,9 @@ type bundle struct {
 	parts     []*part         // in order, once it is settled
 	groups    bag[*selection] // counted by parts
 	targets   bag[*target]    // counted by roles
-	roles     bag[*role]
-	isolators []isolator // by ID
-	counts    [2]int32   // rules, those that only count included
+	roles     sorted[role]
+	isolators sorted[written] // those that isolate what it applies to, by ID
+	counts    [2]int32        // rules, those that only count included
 	up        *bundleUpdate
 }
 
@@ -29,12 +29,6 @@ type bucket struct {
 	axis *axis
 	name string
 	ns   *policy.Namespace // stands for those of the bucket
-}
-
-// isolator is a policy that isolates, by direction.
-type isolator struct {
-	of *written
-	in [2]bool
 }
 
 // bundleUpdate is what an Update has changed of a bundle.
@@ -52,9 +46,14 @@ func (b *bundle) isFresh() bool { return b.up != nil && b.up.fresh }
 
 // firstIsolators returns the IDs of the first policies that isolate, by direction; "" for none.
 func (b *bundle) firstIsolators() (ids [2]string) {
-	for d := range directions {
-		if i := slices.IndexFunc(b.isolators, func(x isolator) bool { return x.in[d] }); i >= 0 {
-			ids[d] = b.isolators[i].of.id()
+	for w := range b.isolators.all() {
+		for d, is := range isolatesIn(w.p) {
+			if is && ids[d] == "" {
+				ids[d] = w.id()
+			}
+		}
+		if ids[0] != "" && ids[1] != "" {
+			break
 		}
 	}
 	return ids
@@ -64,9 +63,9 @@ func (b *bundle) firstIsolators() (ids [2]string) {
 // the same for all of those is held here once.
 type role struct {
 	next     *role
-	bundles  []*bundle // by id
-	profiles bag[*profile]
-	targets  bag[*target] // counted by workloads
+	bundles  few[bundle]     // by id
+	profiles sorted[profile] // by id
+	targets  bag[*target]    // counted by workloads
 	up       *roleUpdate
 	hash     uint32
 	fresh    bool
@@ -75,6 +74,15 @@ type role struct {
 }
 
 func (r *role) link() (uint32, **role) { return r.hash, &r.next }
+
+// by returns the place of r among roles, of which no two have the same bundles.
+func (r *role) by() func(*role) int {
+	return func(o *role) int {
+		return cmp.Or(cmp.Compare(o.hash, r.hash), slices.CompareFunc(o.bundles.list(), r.bundles.list(), byNumber))
+	}
+}
+
+func byNumber(a, b *bundle) int { return cmp.Compare(a.id, b.id) }
 
 // roleUpdate is what an Update has made of a role: its lists, and as they were when it began.
 type roleUpdate struct{ lists, start *lists }
@@ -173,7 +181,7 @@ func (e *Engine) addPart(p *part) {
 	for t := range b.targets.all() {
 		e.nameGroups(t, p)
 	}
-	for _, s := range p.groups {
+	for _, s := range p.groups.list() {
 		if b.groups.add(s) {
 			for t := range b.targets.all() {
 				e.needGroup(t, s)
@@ -192,7 +200,7 @@ func (e *Engine) dropPart(p *part) {
 	for t := range b.targets.all() {
 		e.unnameGroups(t, p)
 	}
-	for _, s := range p.groups {
+	for _, s := range p.groups.list() {
 		if b.groups.remove(s) {
 			for t := range b.targets.all() {
 				e.leaveGroup(t, s)
@@ -202,53 +210,35 @@ func (e *Engine) dropPart(p *part) {
 	e.releaseGroups(p)
 }
 
-func (e *Engine) findIsolator(a *applied, w *written) (i int, ok bool) {
-	return slices.BinarySearchFunc(a.base.isolators, w, func(x isolator, w *written) int { return cmp.Compare(x.of.id(), w.id()) })
-}
-
-func (e *Engine) addIsolator(a *applied, d int, w *written) {
+// addIsolator notes that w isolates what a picks, or in other directions than it did.
+func (e *Engine) addIsolator(a *applied, w *written) {
 	e.spoil(&a.base)
-	i, ok := e.findIsolator(a, w)
-	if !ok {
-		a.base.isolators = slices.Insert(a.base.isolators, i, isolator{of: w})
-	}
-	a.base.isolators[i].in[d] = true
+	a.base.isolators.put(w, w.by())
 	e.joinBundle(w, &a.base)
 }
 
-func (e *Engine) dropIsolator(a *applied, d int, w *written) {
-	i, ok := e.findIsolator(a, w)
-	if !ok {
-		return
-	}
+func (e *Engine) dropIsolator(a *applied, w *written) {
 	e.spoil(&a.base)
-	a.base.isolators[i].in[d] = false
-	if a.base.isolators[i].in == [2]bool{} {
-		a.base.isolators = slices.Delete(a.base.isolators, i, i+1)
-	}
+	a.base.isolators.remove(w.by())
 	e.leaveBundle(w, &a.base)
 }
 
 // roleOf returns the role that p should have, which it makes when there is none.
 func (e *Engine) roleOf(p *profile) *role {
-	e.stamp++
-	bundles := e.scratch[:0]
+	bundles := e.bundles[:0]
 	for s := range p.matches.all() {
 		s.eachApplied(func(a *applied) {
-			if a.mark == e.stamp {
-				return
-			}
-			a.mark = e.stamp
 			bundles = append(bundles, &a.base)
-			for _, x := range a.axes {
+			for _, x := range e.axes[a] {
 				if name, ok := x.bucket(p.space.ns); ok {
 					bundles = append(bundles, e.bundleFor(a, x, name, p.space.ns))
 				}
 			}
 		})
 	}
-	slices.SortFunc(bundles, func(a, b *bundle) int { return cmp.Compare(a.id, b.id) })
-	e.scratch = bundles
+	slices.SortFunc(bundles, byNumber)
+	bundles = slices.Compact(bundles) // sets of several Selections have come with each
+	e.bundles = bundles
 	var h maphash.Hash
 	h.SetSeed(e.seed)
 	for _, b := range bundles {
@@ -258,14 +248,14 @@ func (e *Engine) roleOf(p *profile) *role {
 	}
 	hash := uint32(h.Sum64())
 	for r := e.roles.at(hash); r != nil; r = r.next {
-		if slices.Equal(r.bundles, bundles) {
+		if r.hash == hash && slices.Equal(r.bundles.list(), bundles) {
 			return r
 		}
 	}
-	r := &role{hash: hash, bundles: slices.Clone(bundles), fresh: true}
+	r := &role{hash: hash, bundles: fewOf(bundles), fresh: true}
 	e.roles.add(r)
 	for _, b := range bundles {
-		b.roles.add(r)
+		b.roles.put(r, r.by())
 	}
 	e.soilRole(r)
 	return r
@@ -320,7 +310,7 @@ func (e *Engine) settleRoles() {
 		}
 		p.role = now
 		if now != nil {
-			now.profiles.add(p)
+			now.profiles.put(p, p.by())
 			for w := range p.workloads.all() {
 				e.enterRole(now, w)
 			}
@@ -335,7 +325,7 @@ func (e *Engine) settleRoles() {
 }
 
 func (e *Engine) leaveProfile(r *role, p *profile) {
-	if r.profiles.remove(p) && r.profiles.len() == 0 {
+	if r.profiles.remove(p.by()); r.profiles.isEmpty() {
 		e.up.deadRoles = append(e.up.deadRoles, r)
 	}
 }
@@ -343,7 +333,7 @@ func (e *Engine) leaveProfile(r *role, p *profile) {
 // enterRole counts w among those of r at its Target.
 func (e *Engine) enterRole(r *role, w *policy.Workload) {
 	if t := e.targetOf(w); t != nil && r.targets.add(t) {
-		for _, b := range r.bundles {
+		for _, b := range r.bundles.list() {
 			if b.targets.add(t) {
 				b.touch(e, t, false)
 				e.nameAll(t, b, e.nameGroups)
@@ -357,7 +347,7 @@ func (e *Engine) enterRole(r *role, w *policy.Workload) {
 
 func (e *Engine) leaveRole(r *role, w *policy.Workload) {
 	if t := e.targetOf(w); t != nil && r.targets.remove(t) {
-		for _, b := range r.bundles {
+		for _, b := range r.bundles.list() {
 			if b.targets.remove(t) {
 				b.touch(e, t, true)
 				e.nameAll(t, b, e.unnameGroups)
@@ -518,7 +508,7 @@ func (r *role) now() *lists {
 
 // has says of which directions any rule applies to the workloads of r.
 func (r *role) has() (has [2]bool) {
-	for _, b := range r.bundles {
+	for _, b := range r.bundles.list() {
 		for d := range directions {
 			has[d] = has[d] || b.counts[d] > 0
 		}
@@ -531,7 +521,7 @@ func (r *role) list(of func(*bundle) (parts []*part, counts [2]int32, isolators 
 	l := &lists{}
 	var parts []*part
 	sources := 0
-	for _, b := range r.bundles {
+	for _, b := range r.bundles.list() {
 		more, counts, ids := of(b)
 		for d := range directions {
 			l.has[d] = l.has[d] || counts[d] > 0

@@ -40,8 +40,9 @@ func (e *Engine) recall(s *selection) {
 
 // selectionOf returns the node of a Key, or nil when there is none.
 func (e *Engine) selectionOf(key string) *selection {
-	for s := e.selections.at(e.hashKey(key)); s != nil; s = s.next {
-		if s.key() == key {
+	hash := e.hashKey(key)
+	for s := e.selections.at(hash); s != nil; s = s.next {
+		if s.hash == hash && s.key() == key {
 			return s
 		}
 	}
@@ -78,13 +79,18 @@ func (e *Engine) addSelection(sel *policy.Selection) *selection {
 	e.selections.add(s)
 	e.recall(s)
 	e.up.freshSelections = append(e.up.freshSelections, s)
+	var sp *space
+	var n *nsel
 	switch sel.Scope {
 	case policy.AllNamespaces:
+		s.scope = everywhere
 	case policy.OneNamespace:
-		s.space = e.spaceOf(sel.Namespace)
-		s.space.wanted++
+		sp = e.spaceOf(sel.Namespace)
+		sp.wanted++
+		s.scope = sp.id
 	case policy.ByLabels:
-		s.nsel = e.useNamespaces(sel.NamespaceLabels)
+		n = e.useNamespaces(sel.NamespaceLabels)
+		s.scope = n.id
 	default:
 		return s // it picks nothing
 	}
@@ -103,10 +109,10 @@ func (e *Engine) addSelection(sel *policy.Selection) *selection {
 		}
 	}
 	switch {
-	case s.space != nil:
-		e.look(s.space, sel.Labels, try)
-	case s.nsel != nil:
-		e.lookIn(s.nsel, sel.Labels, try)
+	case sp != nil:
+		e.look(sp, sel.Labels, try)
+	case n != nil:
+		e.lookIn(n, sel.Labels, try)
 	default:
 		e.lookEverywhere(sel.Labels, try)
 	}
@@ -133,12 +139,13 @@ func (e *Engine) dropSelection(s *selection) {
 	for !s.profiles.isEmpty() {
 		e.disconnect(s.profiles.first(), s)
 	}
-	if s.space != nil {
-		s.space.wanted--
-		e.dropSpaceIfUnused(s.space)
-	}
-	if s.nsel != nil {
-		e.releaseNamespaces(s.nsel)
+	switch s.sel.Scope {
+	case policy.OneNamespace:
+		sp := e.spaces[s.sel.Namespace]
+		sp.wanted--
+		e.dropSpaceIfUnused(sp)
+	case policy.ByLabels:
+		e.releaseNamespaces(e.nsels[s.sel.NamespaceLabels.String()])
 	}
 	for i := range e.recent {
 		if e.recent[i] == s {
