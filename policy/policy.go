@@ -64,13 +64,13 @@ type TLS struct{ SNI string }
 type Rule struct {
 	Name      string // may be empty
 	Action    Action
+	Log       bool
 	AppliedTo *Set // in place of the policy's; nil means the policy's
 	Peers     Peers
 	Traffic   []Traffic // any of them; none matches nothing
 	// L7, when not empty, needs the payload to meet one of them as well: what
 	// Peers and Traffic match and the payload does not meet is dropped.
 	L7       []L7
-	Log      bool
 	LogLabel string
 }
 

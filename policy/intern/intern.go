@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"hash/maphash"
 	"slices"
+	"strings"
 	"sync"
 
 	"isobar.dev/policy"
@@ -32,9 +33,10 @@ func New() *Interner {
 }
 
 // A map becomes the old one when it holds so many entries, and two of each kind are
-// kept: a MB in all, when full. Lists of objects come by namespace and name, so that those of
-// one template are close to each other; what Nodes are called comes in no order.
-const generation, generationOfStrings = 1 << 10, 1 << 12
+// kept: half a MB in all, when full. Lists of objects come by namespace and name, so that those of
+// one template are close to each other; what Nodes are called comes in no order. Maps grow by doubling: as
+// many as these fill theirs, and a few more would take twice the memory.
+const generation, generationOfStrings = 896, 3072
 
 // generations is a bounded map: put makes room by forgetting what was neither
 // put nor found since the generation before last began.
@@ -62,7 +64,7 @@ func (g *generations[K, V]) put(k K, v V) {
 }
 
 // Workload shares what w, which nobody else has yet, has in common with others. Its name and its
-// namespace become parts of its ID.
+// namespace become parts of its ID, and the name of its Node one of its Target.
 func (in *Interner) Workload(w *policy.Workload) {
 	w.Namespace, w.Name = parts(w.ID, w.Namespace, w.Name)
 	in.mu.Lock()
@@ -70,8 +72,13 @@ func (in *Interner) Workload(w *policy.Workload) {
 	w.Labels = in.sharedLabels(w.Labels)
 	w.Ports = in.sharedPorts(w.Ports)
 	w.Addrs = slices.Clip(w.Addrs)
-	for _, s := range []*string{&w.Network, &w.Target, &w.ServiceAccount, &w.Node} {
+	for _, s := range []*string{&w.Network, &w.Target, &w.ServiceAccount} {
 		*s = in.shared(*s)
+	}
+	if strings.HasSuffix(w.Target, w.Node) {
+		w.Node = w.Target[len(w.Target)-len(w.Node):]
+	} else {
+		w.Node = in.shared(w.Node)
 	}
 }
 
