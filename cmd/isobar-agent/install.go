@@ -115,7 +115,7 @@ func (c netConf) path() string { return filepath.Join(c.dir, c.name) }
 
 // others are the plugins that can come after ours, as a runtime has to be told of them.
 var others = map[string]map[string]any{
-	"portmap":   {"type": "portmap", "capabilities": map[string]any{"portMappings": true}, "backend": "nftables"},
+	"portmap":   {"type": "portmap", "capabilities": map[string]any{"portMappings": true}},
 	"bandwidth": {"type": "bandwidth", "capabilities": map[string]any{"bandwidth": true}},
 }
 
