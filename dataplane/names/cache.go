@@ -122,7 +122,7 @@ type place struct {
 type name struct {
 	text       string
 	addrs      map[netip.Addr]time.Time // until when
-	selections []*selection // one of which several patterns match is there several times, and counts as often
+	selections []*selection             // one of which several patterns match is there several times, and counts as often
 	places     []place
 	next       time.Time // no later than the first of addrs
 	index      int       // in due

@@ -144,6 +144,14 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s: %q, %+v; want %q, %v", tt.name, s, n, tt.want, tt.evicted)
 		}
 	}
+	// What an answer has just told stays, however short it is for.
+	d := names.New(names.Options{MaxAddrs: 2})
+	d.Use([][]string{{"a.x"}})
+	learn(t, d, start, answer("a.x", time.Hour, "1.0.0.1", "1.0.0.2"))
+	learn(t, d, start, answer("a.x", time.Minute, "1.0.0.3"))
+	if got := text(d.Addrs([]string{"a.x"})); got != "1.0.0.2 1.0.0.3" {
+		t.Errorf("%q", got)
+	}
 	c := names.New(names.Options{MaxAddrs: 2})
 	c.Use([][]string{{"a.x"}})
 	if got, err := c.Learn(start, answer("a.x", time.Hour, "1.0.0.1", "1.0.0.2", "1.0.0.3")); !errors.Is(err, names.ErrTooMany) || got != nil || c.Counts().Names != 0 {

@@ -118,7 +118,7 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", tt.what, show(got), err, tt.want)
 		}
 	}
-	whole := message(t, "a.x.", nil, "a.x. 60 b.y.", "b.y. 60 10.0.0.1", "a.x. 60 hint=10.0.0.1")
+	whole := message(t, "a.x.", func(m *dnsmessage.Message) { m.Authorities, m.Additionals = m.Answers[1:2], m.Answers[:1] }, "a.x. 60 b.y.", "b.y. 60 10.0.0.1", "a.x. 60 hint=10.0.0.1")
 	for n := range whole {
 		if got, err := names.Parse(whole[:n]); err == nil {
 			t.Errorf("%d of %d bytes: %q, no error", n, len(whole), show(got))
