@@ -41,7 +41,7 @@ type flags struct {
 	state, socket, mode, level, health  string
 	mtu                                 int
 	hold, minTTL                        time.Duration
-	bypass                              []string
+	bypass, servers                     []string
 	metrics, sysctls                    string
 	conf                                netConf
 }
@@ -82,6 +82,7 @@ or from what was kept before a restart.`,
 	fl.IntVar(&f.mtu, "mtu", 0, "MTU of Pods, in bytes (default: what the Node's uplink can carry)")
 	fl.StringArrayVar(&f.bypass, "bypass", nil, "what passes into this Node, or out of it, before any policy of Nodes, as ingress,10.0.0.0/8,TCP/22; may be given often")
 	fl.DurationVar(&f.hold, "hold-for", 2*time.Second, "how long a new Pod is closed that the controller names in no policy, where the controller does not say what it has read")
+	fl.StringSliceVar(&f.servers, "name-servers", nil, "the only name servers, as 10.96.0.10 or a prefix, of which Pods with policies by DNS name get answers (default: all)")
 	fl.DurationVar(&f.minTTL, "name-min-ttl", 5*time.Second, "how long an address is known by a DNS name at least, whatever its answer says: more for workloads that keep answers for longer")
 	fl.StringVar(&f.health, "health-addr", "127.0.0.1:10351", "address of /healthz, /readyz, /status and /metrics; 0 for none")
 	fl.StringVar(&f.metrics, "metrics-addr", "0", "address of /metrics alone, plain HTTP, as :10353 for all; 0 for none")
@@ -125,6 +126,13 @@ func run(ctx context.Context, f flags) (err error) {
 			return fmt.Errorf("--bypass: %w", err)
 		}
 		o.Bypass = append(o.Bypass, b)
+	}
+	for _, text := range f.servers {
+		p, err := node.ParseServer(text)
+		if err != nil {
+			return fmt.Errorf("--name-servers: %w", err)
+		}
+		o.NameServers = append(o.NameServers, p)
 	}
 	if f.mode == networkPolicyOnly {
 		o.Mode, o.OnlyChained = "", true

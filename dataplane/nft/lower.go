@@ -18,6 +18,8 @@ const (
 	setInterfaces = "interfaces"
 	counterGuard  = "guard"
 	counterHeld   = "held"
+	// counterServers counts answers of name servers that do not count.
+	counterServers = "servers"
 )
 
 func mapName(d policy.Direction, f Family) string { return fmt.Sprintf("%v%d", d, f) }

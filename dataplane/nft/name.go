@@ -112,6 +112,22 @@ func nameElements(n Names, patterns []string, f Family) []Element {
 	return out
 }
 
+// servers returns the set of the name servers that count, or "" where there are none of a family.
+func (l *lowering) servers(f Family) string {
+	var blocks []policy.Block
+	for _, p := range l.place.NameServers {
+		blocks = append(blocks, policy.Block{Prefix: p})
+	}
+	s := &Set{Family: f, Fields: []Field{FieldOriginalAddr}, Interval: true}
+	for _, x := range spans(blocks, f) {
+		s.Elements = append(s.Elements, Element{Key: addrValue(x.first), Last: addrValue(x.last)})
+	}
+	if len(s.Elements) == 0 {
+		return ""
+	}
+	return l.fixed("b", s)
+}
+
 const portDNS = 53
 
 func answersName(f Family) string { return fmt.Sprint("dns", f) }
@@ -151,7 +167,16 @@ func (l *lowering) answers(enforced map[string]*policy.Enforced) []Rule {
 		for _, p := range []byte{protoUDP, protoTCP} {
 			r := wait
 			r.Family, r.Matches, r.Comment = f, []Match{is(FieldProtocol, byteValue(p)), in(set, FieldDestination)}, "its names are to be known first"
-			c.Rules = append(c.Rules, r)
+			if len(l.place.NameServers) == 0 {
+				c.Rules = append(c.Rules, r)
+				continue
+			}
+			drop := Rule{Family: f, Matches: r.Matches, Verdict: Drop, Counter: l.counter(counterServers), Comment: "of no name server that counts"}
+			if servers := l.servers(f); servers != "" {
+				r.Matches = append(slices.Clone(r.Matches), in(servers, FieldOriginalAddr))
+				c.Rules = append(c.Rules, r)
+			}
+			c.Rules = append(c.Rules, drop)
 		}
 	}
 	return []Rule{{Verdict: Jump, Chain: l.add(c, "q"), Comment: "answers of DNS",

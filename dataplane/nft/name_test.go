@@ -171,6 +171,7 @@ func TestAnswersWait(t *testing.T) {
 		{"by SCTP", names, with(func(p *nft.Packet) { p.Protocol = 132 }), false},
 		{"a question", names, with(func(p *nft.Packet) { p.Reply = false }), false},
 		{"to who has no rules with names", names, with(func(p *nft.Packet) { p.To = netip.MustParseAddr("10.0.0.2") }), false},
+		{"of a name server that counts", nft.Place{Names: known{}, NameServers: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/28")}}, answer, true},
 		{"to the machine itself", nft.Place{Names: known{}, Locals: []nft.Local{{ID: "pod/x/a", Addrs: []netip.Addr{answer.To}, Host: true}}}, answer, false},
 		{"where nobody looks", nft.Place{}, answer, false},
 		{"where nobody can look", nft.Place{Names: known{}, Missing: nft.Missing{Queue: true}}, answer, false},
@@ -184,6 +185,16 @@ func TestAnswersWait(t *testing.T) {
 		}
 		if sees := tt.place.Names != nil && !tt.place.Missing.Queue && tt.place.Locals == nil; sees != (len(refusals) == 0) {
 			t.Errorf("%s: %+v", tt.name, refusals)
+		}
+	}
+	// What other name servers than those that count answer is dropped, to whose answers wait alone.
+	for _, server := range []string{"10.96.0.11/32", "fd00::53/128"} {
+		objects, _ := nft.Lower(nft.Place{Names: known{}, NameServers: []netip.Prefix{netip.MustParsePrefix(server)}}, rs)
+		for want, p := range map[policy.Action]nft.Packet{policy.Drop: answer, policy.Allow: with(func(p *nft.Packet) { p.To = netip.MustParseAddr("10.0.0.2") })} {
+			p.Hook = nft.Forward
+			if j, err := nft.Judge(objects, p); err != nil || j.Action != want || j.Waits {
+				t.Errorf("%s, to %v: %+v, %v", server, p.To, j, err)
+			}
 		}
 	}
 	// Nothing is asked of packets where no rule has names.

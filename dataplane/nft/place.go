@@ -34,6 +34,9 @@ type Place struct {
 	Names Names
 	// NameQueue is the nfqueue in which answers of DNS wait until Names knows them.
 	NameQueue uint16
+	// NameServers are the only ones whose answers count, by the addresses that Pods ask; none
+	// means all. What others answer to workloads whose answers wait is dropped.
+	NameServers []netip.Prefix
 	// Missing is what the kernel cannot do, as a Driver finds out.
 	Missing Missing
 }

@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,6 +45,19 @@ type NameCounts struct {
 	// Answers have passed since the start, Dropped have not: LastDrop says why.
 	Answers, Dropped uint64
 	LastDrop         string
+}
+
+// ParseServer parses an address, or a prefix, of name servers.
+func ParseServer(s string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil || p.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("%q: want an address or a prefix, as 10.96.0.10 or fd00::/64", s)
+	}
+	return p.Masked(), nil
 }
 
 // Intervals of what is done now and then.

@@ -480,6 +480,42 @@ func TestNamesServers(t *testing.T) {
 	w.want("both", map[string]bool{"10.3.1.1": true, "10.3.1.2": true, "10.3.1.3": false})
 }
 
+// Where name servers are told, those that Pods choose themselves teach nothing, and are not heard.
+func TestNamesOfServers(t *testing.T) {
+	w := newWorld(t)
+	w.zone.set("db.example", 300, "10.3.1.1")
+	other := newZoneIn(w, w.web)
+	other.set("db.example", 300, "10.3.1.2")
+	for _, s := range []string{"10.96.0.10", "fd02::/64"} {
+		p, err := ParseServer(s)
+		w.must(err)
+		w.servers = append(w.servers, p)
+	}
+	w.must(w.translate("10.96.0.10", authAddrs[0]))
+	w.start()
+	w.enforce(true, named(policy.Allow, "*.example"))
+	for _, server := range []string{webAddrs[0].String(), authAddrs[0].String()} { // of which the second is not asked by the Service's address
+		out, err := w.inPod(server, "RES_OPTIONS='timeout:1 attempts:1' getent ahosts db.example")
+		if err == nil {
+			t.Errorf("%s answers: %s", server, out)
+		}
+	}
+	if list := w.names.List(); len(list) > 0 {
+		t.Errorf("%+v", list)
+	}
+	for _, server := range []string{"10.96.0.10", authAddrs[1].String()} {
+		if _, err := w.lookup("", server, "db.example"); err != nil {
+			t.Errorf("%s: %v", server, err)
+		}
+	}
+	w.want("told", map[string]bool{"10.3.1.1": true, "10.3.1.2": false})
+	for _, bad := range []string{"", "10.0.0.0/33", "fe80::1%eth0", "::ffff:10.0.0.0/120", "dns.example"} {
+		if p, err := ParseServer(bad); err == nil {
+			t.Errorf("%q: %v", bad, p)
+		}
+	}
+}
+
 // translate leads what is sent to an address to another, as a Service does.
 func (w *world) translate(from string, to netip.Addr) error {
 	c, err := nftables.New(nftables.WithNetNSFd(int(w.node.Fd())))

@@ -68,6 +68,8 @@ type Options struct {
 	Log   *slog.Logger
 	// MinTTL is how long an address is known by a DNS name at least; 0 means 5 s.
 	MinTTL time.Duration
+	// NameServers are the only ones that Pods with policies by DNS name get answers of; none means all.
+	NameServers []netip.Prefix
 	// Names is called, before Started, with what knows DNS names. Nil for nothing.
 	Names func(*Names)
 	// Started is called with the agent when Pods can be attached. Nil for nothing.
@@ -405,7 +407,7 @@ func (r *run) setPeers(nodes []route.Node) {
 func (r *run) place() nft.Place {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := nft.Place{Mark: Mark, Bypass: slices.Clone(r.o.Bypass), Locals: []nft.Local{{ID: policy.WorkloadID(policy.KindNode, "", r.self.Name), Addrs: r.self.Addrs, Host: true}}}
+	p := nft.Place{Mark: Mark, NameServers: r.o.NameServers, Bypass: slices.Clone(r.o.Bypass), Locals: []nft.Local{{ID: policy.WorkloadID(policy.KindNode, "", r.self.Name), Addrs: r.self.Addrs, Host: true}}}
 	for _, a := range r.peers { // what is in a tunnel is of Pods, and asked of their policies
 		for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
 			p.Bypass = append(p.Bypass, nft.Bypass{Direction: d, Peer: netip.PrefixFrom(a, a.BitLen()), Protocol: policy.UDP, Ports: policy.Ports{First: route.Port, Last: route.Port}})

@@ -45,7 +45,8 @@ type world struct {
 	dir                            string
 	options                        names.Options
 	log                            *slog.Logger // nil for that of the test
-	unwatched                      bool         // nobody tells the agent of what others change
+	servers                        []netip.Prefix
+	unwatched                      bool // nobody tells the agent of what others change
 
 	source *fixedSource
 	names  *Names
@@ -236,7 +237,7 @@ func (w *world) start() {
 		log = slog.New(slog.NewTextHandler(testWriter{w.TB}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	place := func() nft.Place {
-		return nft.Place{Locals: []nft.Local{{ID: "pod/shop/web", Addrs: podAddrs, Interface: "pod0"}}}
+		return nft.Place{NameServers: w.servers, Locals: []nft.Local{{ID: "pod/shop/web", Addrs: podAddrs, Interface: "pod0"}}}
 	}
 	w.names = newNames("node-1", nft.Config{NetNS: int(w.node.Fd()), Place: place}, w.options, filepath.Join(w.dir, "names.json"), log)
 	w.agent = agent.New(agent.Options{Target: "node-1", Source: w.source, Enforcer: w.names, Every: time.Hour, Log: log}, nil)
