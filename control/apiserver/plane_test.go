@@ -566,10 +566,13 @@ func TestDirectRequests(t *testing.T) {
 	i := newInventory()
 	s := newSite(t, i)
 	s.sync()
-	o, err := s.client.Resource(runtimev1alpha1.GroupVersion.WithResource("virtualmachine")).List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(o.Items) != 0 {
-		t.Fatalf("List = %v, %v", o, err)
-	}
+	planetest.Eventually(t, "the inventory is read", func(ctx context.Context) error {
+		o, err := s.client.Resource(runtimev1alpha1.GroupVersion.WithResource("virtualmachine")).List(ctx, metav1.ListOptions{})
+		if err == nil && len(o.Items) != 0 {
+			t.Fatalf("List = %v", o)
+		}
+		return err
+	})
 	service, err := s.client.Resource(apiServices).Get(t.Context(), "v1alpha1.runtime.cloud.antrea.io", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
