@@ -1,6 +1,7 @@
 package nodes_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,7 @@ import (
 	"k8s.io/klog/v2"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
+	"isobar.dev/cmd/isobar-agent/node"
 	"isobar.dev/cmd/isobar-cni/plugin"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controller"
@@ -42,6 +44,7 @@ import (
 	"isobar.dev/control/replica"
 	"isobar.dev/control/webhook"
 	"isobar.dev/dataplane/nft"
+	"isobar.dev/dataplane/route"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 	"isobar.dev/sim/kubelet"
@@ -68,11 +71,12 @@ type cluster struct {
 	launch *launcher
 	failed chan string // what a kubelet could not do, lately
 
-	shop  shop
-	m     model
-	pods  map[string]*pod // that run, by namespace/name
-	judge *judge
-	links *links
+	shop   shop
+	m      model
+	pods   map[string]*pod // that run, by namespace/name
+	isGone map[string]bool // Nodes that are no more
+	judge  *judge
+	links  *links
 }
 
 // options configure a cluster.
@@ -310,25 +314,41 @@ func (c *cluster) set(m model) {
 	}
 }
 
-// awaitPod returns a Pod as it is when it runs.
+// awaitPod returns a Pod as it is when it is plugged in: that it runs is told to nobody yet.
 func (c *cluster) awaitPod(p *corev1.Pod) *corev1.Pod {
 	c.t.Helper()
-	out := p
+	out, poked := p, time.Now()
 	eventually(c.t, "Pod "+p.Namespace+"/"+p.Name, func() string {
+		at := c.lab.Pod(p.Namespace, p.Name)
 		now, err := c.core.CoreV1().Pods(p.Namespace).Get(c.t.Context(), p.Name, metav1.GetOptions{})
-		if err != nil || now.Status.PodIP == "" {
-			why := ""
-			select {
-			case why = <-c.failed:
-			default:
-			}
-			return fmt.Sprint("has no address yet ", err, why)
+		if err == nil && at == nil && time.Since(poked) > 300*time.Millisecond { // the kubelet waits longer each time
+			poked = time.Now()
+			c.insist(func() error {
+				return c.apply(c.t.Context(), changed(p, func(p *corev1.Pod) { p.Annotations = map[string]string{"poked": poked.String()} }))
+			})
 		}
-		out = changed(p, func(p *corev1.Pod) { p.Status = now.Status })
-		out.UID = now.UID
+		if err != nil || at == nil {
+			return fmt.Sprint("is not plugged in ", err, c.failure())
+		}
+		out = changed(p, func(p *corev1.Pod) {
+			p.UID, p.Status = now.UID, corev1.PodStatus{Phase: corev1.PodRunning, PodIP: at.Addrs[0].String()}
+			for _, a := range at.Addrs {
+				p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a.String()})
+			}
+		})
 		return ""
 	})
 	return out
+}
+
+// failure is what a kubelet could not do, lately.
+func (c *cluster) failure() string {
+	select {
+	case why := <-c.failed:
+		return why
+	default:
+		return ""
+	}
 }
 
 // write brings the API server from c.m to m.
@@ -420,7 +440,14 @@ func (c *cluster) settle(what string) {
 
 // place is what is known of a Node's Pods.
 func (c *cluster) place(n *simlab.Node) (nft.Place, error) {
-	p := nft.Place{Locals: []nft.Local{{ID: policy.WorkloadID(policy.KindNode, "", n.Name), Addrs: n.Addrs, Host: true}}}
+	p := nft.Place{Mark: node.Mark, Locals: []nft.Local{{ID: policy.WorkloadID(policy.KindNode, "", n.Name), Addrs: n.Addrs, Host: true}}}
+	for _, other := range c.lab.Nodes { // in the order of their addresses
+		for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
+			if other != n && !c.isGone[other.Name] {
+				p.Bypass = append(p.Bypass, nft.Bypass{Direction: d, Peer: netip.PrefixFrom(other.Addrs[0], 32), Protocol: policy.UDP, Ports: policy.Ports{First: route.Port, Last: route.Port}})
+			}
+		}
+	}
 	names := map[string]string{} // of interfaces, by UID
 	err := n.Space.Do(func(ns.NetNS) error {
 		links, err := netlink.LinkList()
@@ -479,14 +506,15 @@ type agent struct {
 	program       string
 	state, socket string // its /var/lib, and that of the plugin
 	api, hub      string // kubeconfigs
-	prelude       string // of the shell, once its /var/lib is there
+	mount         string // how the shell makes its /var/lib; empty means that it is state
+	limits        string // of the shell, before the agent
 	p             *process
 }
 
 // start starts the process, on the Node's network.
 func (a *agent) start() {
 	a.c.t.Helper()
-	script := `mount --bind "$STATE" /var/lib && ` + a.prelude + ` exec "$@"`
+	script := cmp.Or(a.mount, `mount --bind "$STATE" /var/lib`) + " && " + a.limits + ` exec "$@"`
 	p, err := a.c.launch.start(a.node.Space, append(os.Environ(), "STATE="+a.state), "/bin/sh", "-c", script, "sh",
 		a.program, "--node-name", a.node.Name, "--kubeconfig", a.api, "--antrea-kubeconfig", a.hub, "--cni-socket", a.socket, "--log-level", "debug")
 	if err != nil {
@@ -511,8 +539,8 @@ func (a *agent) kill() {
 type agentStatus struct {
 	Started, Known, Kept     bool
 	Policies, Realized, Pods int
-	Error                    string
-	Refusals                 []string
+	Error, StateError        string
+	Refusals, Held           []string
 }
 
 // status asks the agent on its Node.

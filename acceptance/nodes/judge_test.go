@@ -2,6 +2,7 @@ package nodes_test
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -49,6 +50,8 @@ type flow struct {
 	protocol policy.Protocol
 	port     uint16
 	reads    bool // what is rejected is told apart from what is lost
+	isFresh  bool // a Pod is new, and closed until its policies are known
+	isClosed bool // nothing may pass, whatever it means
 }
 
 func (f *flow) String() string {
@@ -111,7 +114,14 @@ func (j *judge) next(w policy.Snapshot) {
 	j.turn(j.now.excused)
 }
 
-// last is the world that there is in the end.
+// flap says that there will be two worlds in turn, of which the last that was said is the last.
+func (j *judge) flap(other policy.Snapshot) {
+	w := j.latest()
+	j.next(other)
+	j.next(w)
+}
+
+// latest is the world that there is in the end.
 func (j *judge) latest() policy.Snapshot {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -139,7 +149,9 @@ func (j *judge) turn(excused func(*flow) verdict) {
 			m = m.and(j.meaning(w, f))
 		}
 		e.ok[i] = m.verdicts()
-		if !f.reads && e.ok[i]&rejected != 0 {
+		if f.isClosed {
+			e.ok[i] = anything &^ passed
+		} else if f.isFresh || !f.reads && e.ok[i]&rejected != 0 {
 			e.ok[i] |= lost
 		}
 	}
@@ -147,15 +159,23 @@ func (j *judge) turn(excused func(*flow) verdict) {
 	j.now = e
 }
 
-// meaning is that of a world, nothing where it does not know the Pods.
+// meaning is that of a world. Where it does not know a Pod, but somebody else who has the Pod's
+// address, it is what the other end takes it for; of the Pod's own end there is none.
 func (j *judge) meaning(w policy.Snapshot, f *flow) meant {
 	j.t.Helper()
-	for _, p := range []*pod{f.from, f.to} {
-		if _, ok := w.Workloads.Get(p.id); !ok {
-			return meant{}
-		}
+	mask := meant{anything, anything}
+	from, to := policy.Endpoint{Workload: f.from.id}, policy.Endpoint{Workload: f.to.id}
+	_, knowsFrom := w.Workloads.Get(f.from.id)
+	_, knowsTo := w.Workloads.Get(f.to.id)
+	switch {
+	case !knowsFrom && !knowsTo, !knowsFrom && !hasAddr(w, f.from.addr), !knowsTo && !hasAddr(w, f.to.addr):
+		return meant{}
+	case !knowsFrom:
+		from, mask.egress = policy.Endpoint{Addr: f.from.addr}, 0
+	case !knowsTo:
+		to, mask.ingress = policy.Endpoint{Addr: f.to.addr}, 0
 	}
-	flow := policy.Flow{From: policy.Endpoint{Workload: f.from.id}, To: policy.Endpoint{Workload: f.to.id}, Protocol: f.protocol, Port: f.port}
+	flow := policy.Flow{From: from, To: to, Protocol: f.protocol, Port: f.port}
 	if f.protocol == policy.ICMP {
 		flow.ICMPType = 8
 	}
@@ -164,7 +184,40 @@ func (j *judge) meaning(w policy.Snapshot, f *flow) meant {
 		j.t.Errorf("%v: %v", f, err)
 		return meant{anything, anything}
 	}
-	return meant{verdictOf(v.Egress.Action), verdictOf(v.Ingress.Action)}
+	return meant{verdictOf(v.Egress.Action) & mask.egress, verdictOf(v.Ingress.Action) & mask.ingress}
+}
+
+func hasAddr(w policy.Snapshot, a netip.Addr) bool {
+	for _, x := range w.Workloads.All() {
+		if slices.Contains(x.Addrs, a) {
+			return true
+		}
+	}
+	return false
+}
+
+// close says of the flows from and to a Pod whether nothing may pass, whatever it means.
+func (j *judge) close(p *pod, isClosed bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, f := range j.flows {
+		if f != nil && (f.from == p || f.to == p) {
+			f.isClosed, f.isFresh = isClosed, !isClosed
+		}
+	}
+	j.turn(j.now.excused)
+}
+
+// stricter says of the flows from and to a Pod that nothing may pass, and may.
+func (j *judge) stricter(p *pod, is bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, f := range j.flows {
+		if f != nil && (f.from == p || f.to == p) {
+			f.isFresh = is
+		}
+	}
+	j.turn(j.now.excused)
 }
 
 // add takes flows that are tried from now on.
@@ -243,8 +296,13 @@ func (j *judge) settle(what string) {
 	j.t.Helper()
 	j.mu.Lock()
 	j.worlds = slices.Clone(j.worlds[len(j.worlds)-1:])
+	for _, f := range j.flows {
+		if f != nil {
+			f.isFresh = false
+		}
+	}
 	j.turn(j.now.excused)
-	e := j.now
+	e := j.now // with those that are closed
 	tried := make([]int, len(j.flows))
 	j.tried[e] = tried
 	j.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 // opens, nothing breaks, and in the end all is exact.
 func TestF01_AgentsKilled(t *testing.T) {
 	c := newCluster(t, options{})
-	times := 12
+	times := 24
 	if isFull {
 		times = 200
 	}

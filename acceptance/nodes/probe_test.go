@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"time"
@@ -73,7 +74,7 @@ func (c *cluster) join(p *corev1.Pod) {
 	}
 	x := &pod{
 		key: p.Namespace + "/" + p.Name, id: policy.WorkloadID(policy.KindPod, p.Namespace, p.Name), addr: at.Addrs[0], judge: c.judge, space: at.Space,
-		jobs: make(chan func(), 64), done: make(chan error, 1), files: map[int32]func(uint32){}, open: map[*probe]struct{}{}, echoes: map[uint32]*probe{},
+		nextID: rand.Uint32(), jobs: make(chan func(), 64), done: make(chan error, 1), files: map[int32]func(uint32){}, open: map[*probe]struct{}{}, echoes: map[uint32]*probe{},
 	}
 	ready := make(chan error, 1)
 	go func() { x.done <- x.run(ready) }()
@@ -136,6 +137,9 @@ func (c *cluster) between(from, to *pod) {
 		flows = append(flows, &flow{from: from, to: to, protocol: policy.UDP, port: p})
 	}
 	flows = append(flows, &flow{from: from, to: to, protocol: policy.ICMP})
+	for _, f := range flows {
+		f.isFresh = true
+	}
 	c.judge.add(flows...)
 	from.do(func() {
 		for i, f := range flows {

@@ -34,7 +34,9 @@ type statusReply struct {
 	Held     []string  `json:"held,omitempty"`
 	LastGood time.Time `json:"lastGood,omitzero"`
 	Error    string    `json:"error,omitempty"`
-	Since    time.Time `json:"since,omitzero"`
+	// StateError is why what the controller has told cannot be read from the disk, or kept there.
+	StateError string    `json:"stateError,omitempty"`
+	Since      time.Time `json:"since,omitzero"`
 	// Names are what is known of DNS names.
 	Names nameStatus `json:"names"`
 	// Refusals are what the kernel does not enforce exactly.
@@ -73,6 +75,9 @@ func (h *health) status() statusReply {
 	out.Lacks, out.WentBack = s.Lag.Lacks, s.Lag.WentBack
 	if s.Err != nil {
 		out.Error = s.Err.Error()
+	}
+	if s.StateErr != nil {
+		out.StateError = s.StateErr.Error()
 	}
 	for _, p := range s.Held {
 		out.Held = append(out.Held, fmt.Sprintf("%s/%s since %s: %s", p.Namespace, p.Name, p.Since.UTC().Format(time.RFC3339), p.Why))

@@ -71,7 +71,7 @@ func printAgentStatus(out io.Writer, text []byte, output string) error {
 		Policies, Realized, Pods int
 		LastGood, Since          time.Time
 		WentBack                 time.Time
-		Error                    string
+		Error, StateError        string
 		Refusals, Held, Lacks    []string
 		Names                    nameStatus
 	}
@@ -98,6 +98,9 @@ func printAgentStatus(out io.Writer, text []byte, output string) error {
 		fmt.Fprintf(out, "Node:      %s\nState:     %s\nPods:      %d\nPolicies:  %d, of which %d are enforced as written\n", s.Node, state, s.Pods, s.Policies, s.Realized)
 		if !s.LastGood.IsZero() {
 			fmt.Fprintf(out, "Last good: %s\n", s.LastGood.Local().Format(time.DateTime))
+		}
+		if s.StateError != "" {
+			fmt.Fprintf(out, "Not kept:  %s\n", s.StateError)
 		}
 		for _, p := range s.Held {
 			fmt.Fprintf(out, "Closed:    %s\n", p)

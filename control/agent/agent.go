@@ -63,7 +63,7 @@ func (noMeter) Synced(time.Duration, int, bool, error) {}
 
 // Pod is one that is attached to the Node.
 type Pod struct {
-	Namespace, Name string
+	Namespace, Name string // both empty where nobody knows them: then it is never known
 	UID             string // as the runtime says; empty where it does not
 	Interface       string // of the Node, behind which the Pod is
 	Addrs           []netip.Addr
@@ -71,8 +71,13 @@ type Pod struct {
 	Known bool
 }
 
-// ID is that of the Pod's Workload.
-func (p Pod) ID() string { return policy.WorkloadID(policy.KindPod, p.Namespace, p.Name) }
+// ID is that of the Pod's Workload; without a name, one that no Workload has.
+func (p Pod) ID() string {
+	if p.Name == "" {
+		return "interface/" + p.Interface
+	}
+	return policy.WorkloadID(policy.KindPod, p.Namespace, p.Name)
+}
 
 // Status is how an Agent fares.
 type Status struct {
@@ -86,6 +91,8 @@ type Status struct {
 	// Failed are not, since they could not be, or are enforced more strictly.
 	Policies, Realized, Failed int
 	Pods                       int
+	// StateErr is why what was told could not be read after the start, or cannot be kept for the next.
+	StateErr error
 	// Held are those of the Pods that are closed until their policies are known.
 	Held []HeldPod
 	// Err is why the last try failed; nil where it did not. Since is when trying began to fail.
@@ -241,8 +248,8 @@ func (a *Agent) poke() {
 func (a *Agent) Status() Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := Status{Pods: len(a.pods), Err: a.err, Since: a.since, Report: a.report, LastGood: a.lastGood, Held: a.held()}
-	s.Lag = a.o.Source.Status().Lag
+	source := a.o.Source.Status()
+	s := Status{Pods: len(a.pods), Err: a.err, Since: a.since, Report: a.report, LastGood: a.lastGood, Held: a.held(), StateErr: source.DirErr, Lag: source.Lag}
 	state := a.o.Source.State()
 	if state == nil {
 		return s
@@ -269,12 +276,13 @@ func (a *Agent) Run(ctx context.Context) error {
 	read := time.Now() // when to read again
 	var floor time.Time
 	var told antrea.Lag
+	toldState := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.o.Source.Noticed():
-			told = a.tellLag(ctx, told)
+			told, toldState = a.tellLag(ctx, told), a.tellState(ctx, toldState)
 			continue
 		case <-a.o.Source.Changed():
 		case <-a.wake:
@@ -320,6 +328,21 @@ func (a *Agent) tellLag(ctx context.Context, told antrea.Lag) antrea.Lag {
 		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "what is told is older than what is enforced, which stays", slog.Any("kinds", now.Lacks))
 	case len(now.Lacks) == 0 && len(told.Lacks) > 0:
 		a.o.Log.LogAttrs(ctx, slog.LevelInfo, "what is told is no longer older than what is enforced")
+	}
+	return now
+}
+
+// tellState logs that what is told cannot be kept, or could not be read, and that it is kept again.
+func (a *Agent) tellState(ctx context.Context, told string) string {
+	now := ""
+	if err := a.o.Source.Status().DirErr; err != nil {
+		now = err.Error()
+	}
+	switch {
+	case now != "" && now != told:
+		a.o.Log.LogAttrs(ctx, slog.LevelWarn, "what is told is not kept for a start without the controller", slog.String("error", now))
+	case now == "" && told != "":
+		a.o.Log.LogAttrs(ctx, slog.LevelInfo, "what is told is kept again")
 	}
 	return now
 }

@@ -85,7 +85,7 @@ func (a *Agent) release(ctx context.Context, now time.Time) time.Duration {
 	var wait time.Duration
 	opened := false
 	for _, p := range a.pods {
-		if p.known {
+		if p.known || p.Name == "" {
 			continue
 		}
 		left := holdRetry
@@ -188,6 +188,8 @@ func (a *Agent) held() []HeldPod {
 		}
 		h := HeldPod{Pod: p.Pod, Since: p.since}
 		switch {
+		case p.Name == "":
+			h.Why = "nobody knows which Pod it is: delete the Pod"
 		case !reach.Live:
 			h.Why = "the controller is not reached"
 		case !reach.Tells:

@@ -19,18 +19,22 @@ import (
 // addresses are those of the Node's ranges, each with a file while somebody has
 // it. Whatever the file says, its address is not given to anybody else.
 type addresses struct {
-	dir    string
-	ranges []netip.Prefix
+	dir, network string
+	ranges       []netip.Prefix
 
-	mu    sync.Mutex // the store's lock keeps other processes out, and lets goroutines of this one in
-	store *disk.Store
+	mu    sync.Mutex  // the store's lock keeps other processes out, and lets goroutines of this one in
+	store *disk.Store // nil as long as it cannot be opened
 }
 
 func (a *addresses) lock() (unlock func(), err error) {
 	a.mu.Lock()
+	if err := a.open(); err != nil {
+		a.mu.Unlock()
+		return nil, err
+	}
 	if err := a.store.Lock(); err != nil {
 		a.mu.Unlock()
-		return nil, fmt.Errorf("lock %s: %w", a.dir, err)
+		return nil, fmt.Errorf("lock %s: %w", a.folder(), err)
 	}
 	return func() {
 		_ = a.store.Unlock() // closing the file, at the latest, unlocks
@@ -41,8 +45,8 @@ func (a *addresses) lock() (unlock func(), err error) {
 // errNoAddress says that all addresses of a range are taken.
 var errNoAddress = errors.New("no address is left")
 
-// openAddresses keeps addresses in dir/network.
-func openAddresses(dir, network string, ranges []netip.Prefix) (*addresses, error) {
+// newAddresses keeps addresses in dir/network, which is opened when it is needed.
+func newAddresses(dir, network string, ranges []netip.Prefix) (*addresses, error) {
 	for i, r := range ranges {
 		if r != r.Masked() || r.Addr().Is4In6() {
 			return nil, fmt.Errorf("range %s: want a masked prefix, as %s", r, r.Masked())
@@ -54,12 +58,39 @@ func openAddresses(dir, network string, ranges []netip.Prefix) (*addresses, erro
 			return nil, fmt.Errorf("range %s: there is another one of its family", r)
 		}
 	}
-	store, err := disk.New(network, dir)
-	if err != nil {
-		return nil, fmt.Errorf("addresses in %s: %w", dir, err)
-	}
-	return &addresses{dir: filepath.Join(dir, network), store: store, ranges: ranges}, nil
+	return &addresses{dir: dir, network: network, ranges: ranges}, nil
 }
+
+// open opens the store, if it is not. The caller holds a.mu.
+func (a *addresses) open() (err error) {
+	if a.store == nil {
+		if a.store, err = disk.New(a.network, a.dir); err != nil {
+			a.store = nil
+			return fmt.Errorf("addresses in %s: %w", a.dir, err)
+		}
+	}
+	return nil
+}
+
+// tryOpen says whether the store can be opened.
+func (a *addresses) tryOpen() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.open()
+}
+
+// close lets go of the store, if it was opened.
+func (a *addresses) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.store == nil {
+		return nil
+	}
+	return a.store.Close()
+}
+
+// folder is where the files are.
+func (a *addresses) folder() string { return filepath.Join(a.dir, a.network) }
 
 // take gives one address of each range to an attachment that has none. It takes
 // all or none.
@@ -135,7 +166,7 @@ func (a *addresses) release(addrs []netip.Addr, id, ifname string) error {
 func (a *addresses) give(addrs []netip.Addr, id, ifname string) error {
 	var errs []error
 	for _, addr := range addrs {
-		path := filepath.Join(a.dir, addr.String())
+		path := filepath.Join(a.folder(), addr.String())
 		text, err := os.ReadFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -162,7 +193,7 @@ func (a *addresses) of(id, ifname string) ([]netip.Addr, error) {
 		return nil, err
 	}
 	defer unlock()
-	files, err := os.ReadDir(a.dir)
+	files, err := os.ReadDir(a.folder())
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +203,7 @@ func (a *addresses) of(id, ifname string) ([]netip.Addr, error) {
 		if err != nil {
 			continue // the lock, and the last ones given
 		}
-		text, err := os.ReadFile(filepath.Join(a.dir, f.Name()))
+		text, err := os.ReadFile(filepath.Join(a.folder(), f.Name()))
 		if err != nil {
 			return nil, err
 		}
@@ -200,7 +231,7 @@ func Size(r netip.Prefix) float64 {
 
 // taken counts those of which there are files.
 func (a *addresses) taken() ([]Taken, error) {
-	files, err := os.ReadDir(a.dir)
+	files, err := os.ReadDir(a.folder())
 	if err != nil {
 		return nil, err
 	}

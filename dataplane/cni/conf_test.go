@@ -75,7 +75,7 @@ func TestAddresses(t *testing.T) {
 		{"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff8/125", 7, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff9"},
 	} {
 		t.Run(tt.ranges, func(t *testing.T) {
-			a, err := openAddresses(t.TempDir(), "x", []netip.Prefix{netip.MustParsePrefix(tt.ranges)})
+			a, err := newAddresses(t.TempDir(), "x", []netip.Prefix{netip.MustParsePrefix(tt.ranges)})
 			if (err != nil) != (tt.count == 0) {
 				t.Fatal(err)
 			}

@@ -318,18 +318,47 @@ func (n *node) check(a *Attachment) error {
 	return nil
 }
 
+// plugged returns what the Node's interfaces say of the Pods behind them.
+func (n *node) plugged() ([]*Attachment, error) {
+	links, err := n.nl.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("interfaces: %w", err)
+	}
+	var out []*Attachment
+	for _, l := range links {
+		name := l.Attrs().Name
+		owner, ours := strings.CutPrefix(l.Attrs().Alias, aliasPrefix)
+		i := strings.LastIndexByte(owner, '/')
+		if !ours || !strings.HasPrefix(name, HostPrefix) || i < 0 {
+			continue
+		}
+		a := &Attachment{ContainerID: owner[:i], Interface: owner[i+1:], HostInterface: name, Unrecorded: true}
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			routes, err := n.nl.RouteListFiltered(family, &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: protocol}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+			if err != nil {
+				return nil, fmt.Errorf("routes by %s: %w", name, err)
+			}
+			for _, r := range routes {
+				if r.Dst == nil {
+					continue
+				}
+				if addr, ok := netip.AddrFromSlice(r.Dst.IP); ok {
+					a.Addrs = append(a.Addrs, addr.Unmap())
+				}
+			}
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
 // isGone says whether an attachment cannot be what it was: its Pod's namespace or
 // interface is no more, as after a restart of the Node.
 func (n *node) isGone(a *Attachment) (bool, error) {
-	if pod, err := ns.GetNS(a.Netns); err != nil {
-		var isNone ns.NSPathNotExistErr
-		var isNotNS ns.NSPathNotNSErr
-		if errors.As(err, &isNone) || errors.As(err, &isNotNS) {
-			return true, nil
+	if !a.Unrecorded { // else nobody knows its namespace, with which its interface goes
+		if isGone, err := isGoneSpace(a.Netns); err != nil || isGone {
+			return isGone, err
 		}
-		return false, err
-	} else if err := pod.Close(); err != nil {
-		return false, err
 	}
 	if a.Chained {
 		return false, nil
@@ -337,6 +366,19 @@ func (n *node) isGone(a *Attachment) (bool, error) {
 	_, err := n.nl.LinkByName(a.HostInterface)
 	var missing netlink.LinkNotFoundError
 	if errors.As(err, &missing) {
+		return true, nil
+	}
+	return false, err
+}
+
+func isGoneSpace(path string) (bool, error) {
+	pod, err := ns.GetNS(path)
+	if err == nil {
+		return false, pod.Close()
+	}
+	var isNone ns.NSPathNotExistErr
+	var isNotNS ns.NSPathNotNSErr
+	if errors.As(err, &isNone) || errors.As(err, &isNotNS) {
 		return true, nil
 	}
 	return false, err

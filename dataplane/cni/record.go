@@ -32,6 +32,9 @@ type Attachment struct {
 	Addrs         []netip.Addr `json:"addrs,omitempty"` // at most one of a family, unless chained
 	Chained       bool         `json:"chained,omitempty"`
 
+	// Unrecorded: there is no record that can be read, so that nobody knows which Pod it is;
+	// what is known is what the interface on the Node says.
+	Unrecorded bool `json:"-"`
 	// Begun says that nobody knows how far it was plugged in.
 	Begun bool `json:"begun,omitempty"`
 	// Known says that the Pod's policies have been known since it was attached.
@@ -47,7 +50,9 @@ func keyOf(id, ifname string) string {
 func (a *Attachment) key() string { return keyOf(a.ContainerID, a.Interface) }
 
 // alias is the mark on its interface of the Node.
-func (a *Attachment) alias() string { return "isobar " + a.ContainerID + "/" + a.Interface }
+func (a *Attachment) alias() string { return aliasPrefix + a.ContainerID + "/" + a.Interface }
+
+const aliasPrefix = "isobar "
 
 // records are the files of attachments.
 type records struct{ dir string }

@@ -107,8 +107,11 @@ func (s *Server) prepare() error {
 		if s.config.MTU < 1280 || s.config.MTU > 65535 {
 			return fmt.Errorf("MTU %d: want 1280 to 65535", s.config.MTU)
 		}
-		if s.addresses, err = openAddresses(s.config.AddressDir, s.config.Network, s.config.Ranges); err != nil {
+		if s.addresses, err = newAddresses(s.config.AddressDir, s.config.Network, s.config.Ranges); err != nil {
 			return err
+		}
+		if err := s.addresses.tryOpen(); err != nil { // Pods that are there have their policies all the same
+			s.config.Log.Warn("no Pod can be attached until this is mended", "error", err)
 		}
 		if err := s.node.guard(); err != nil {
 			return err
@@ -126,8 +129,29 @@ func (s *Server) prepare() error {
 	for _, name := range damaged {
 		s.config.Log.Warn("the record of an attachment is damaged: its addresses stay taken until its Pod is removed", "dir", s.config.StateDir, "file", name)
 	}
+	if !s.config.OnlyChained {
+		if err := s.findUnrecorded(all); err != nil {
+			return err
+		}
+	}
 	s.all = all
 	s.Sweep(context.Background())
+	return nil
+}
+
+// findUnrecorded adds the Pods that are plugged in and of which no record says so: who
+// enforces policies has to know that they are there.
+func (s *Server) findUnrecorded(all map[string]*Attachment) error {
+	found, err := s.node.plugged()
+	if err != nil {
+		return err
+	}
+	for _, a := range found {
+		if all[a.key()] == nil {
+			all[a.key()] = a
+			s.config.Log.Warn("a Pod is plugged in and has no record that can be read, so nobody knows which one it is: delete the Pod", "interface", a.HostInterface, "containerID", a.ContainerID, "addresses", a.Addrs)
+		}
+	}
 	return nil
 }
 
@@ -546,7 +570,7 @@ func (s *Server) Addresses() ([]Taken, error) {
 func (s *Server) Close() error {
 	s.node.nl.Close()
 	if s.addresses != nil {
-		return s.addresses.store.Close()
+		return s.addresses.close()
 	}
 	return nil
 }

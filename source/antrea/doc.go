@@ -32,5 +32,7 @@
 //
 // The reasons are in docs/decisions/0021-watching-a-controller.md.
 //
-// With [Options.Dir] the last State is kept in a file, for starts without a controller.
+// With [Options.Dir] the last State is kept in a file, for starts without a controller. The file
+// is written every 5 s at most. In between it is marked as older, and a start without a controller
+// has no State then: one of before would take back what is enforced already.
 package antrea

@@ -87,6 +87,52 @@ func writeState(dir, node string, state convert.ControlPlane, at controlplanev1b
 	return syncDir(dir)
 }
 
+// aheadName is that of the file that is there while what was given out is newer than the
+// state file. Who starts then without a controller does not know what is enforced; the state
+// file would take it back. It is not synced: what is enforced is gone, too, when a machine
+// loses its power.
+const aheadName = "controlplane.ahead"
+
+// errAhead says that the state file is not of the last State.
+var errAhead = errors.New("is older than what was enforced last")
+
+// markAhead says that the state file is not of the last State from now on. Where that
+// cannot be said, there is no state file any more.
+func markAhead(dir string) error {
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		var f *os.File
+		if f, err = os.OpenFile(filepath.Join(dir, aheadName), os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+			return f.Close()
+		}
+	}
+	if failed := os.Remove(filepath.Join(dir, fileName)); failed != nil && !errors.Is(failed, fs.ErrNotExist) {
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// unmarkAhead says that the state file is of the last State.
+func unmarkAhead(dir string) error {
+	if err := os.Remove(filepath.Join(dir, aheadName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// isLast says whether the state file is of the last State. Where nothing can be written
+// that is not known, for nothing could be said of it.
+func isLast(dir string) error {
+	if _, err := os.Lstat(filepath.Join(dir, aheadName)); !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(fmt.Errorf("%s: %w", filepath.Join(dir, fileName), errAhead), err)
+	}
+	f, err := os.CreateTemp(dir, fileName+".*")
+	if err != nil {
+		return fmt.Errorf("whether what is kept is the last: %w", err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

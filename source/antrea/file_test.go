@@ -10,11 +10,12 @@ import (
 	"testing"
 	"time"
 
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/api/convert"
 	"isobar.dev/source/antrea"
 )
 
-const stateFile = "controlplane.state"
+const stateFile, aheadFile = "controlplane.state", "controlplane.ahead"
 
 // keep has a Source write a State to dir, and returns the file.
 func keep(t *testing.T, dir string, state convert.ControlPlane) []byte {
@@ -195,4 +196,49 @@ func TestUnwritableDir(t *testing.T) {
 			t.Error("what cannot be written is not told")
 		}
 	})
+}
+
+// A State is not kept as soon as it is given out. What was kept before it is not the last one
+// then, and would take back what is enforced.
+func TestKeptStateIsTheLast(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, dir string){
+		"killed": func(*testing.T, string) {},
+		"killed, and the mark could not be made": func(t *testing.T, dir string) {
+			if err := os.Mkdir(filepath.Join(dir, aheadFile), 0o700); err != nil { // in whose place no file can be
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "state")
+			now := with(sample(), func(in *convert.ControlPlane) { in.Policies = nil })
+			crashed := filepath.Join(t.TempDir(), "crashed")
+			inBubble(t, antrea.Options{Dir: dir}, has(sample()), func(t *testing.T, c *controller, s *antrea.Source) {
+				pass(time.Minute)
+				c.set(with(sample(), func(in *convert.ControlPlane) {
+					in.Addresses = []controlplanev1beta2.AddressGroup{addressGroup("web", member("w1", "10.0.0.9"))}
+				}), resources...)
+				pass(time.Second) // it is written
+				spoil(t, dir)
+				c.set(now, resources...)
+				pass(time.Second) // it waits to be written
+				is(t, s, now)
+				if err := os.CopyFS(crashed, os.DirFS(dir)); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if info, err := os.Stat(filepath.Join(crashed, aheadFile)); err != nil {
+				t.Fatal(err)
+			} else if info.IsDir() { // which was only in the way
+				if err := os.Remove(filepath.Join(crashed, aheadFile)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			away(t, crashed, func(t *testing.T, _ *controller, s *antrea.Source) {
+				if s.State() != nil {
+					t.Errorf("a State of before: %+v", s.State().Policies)
+				}
+			})
+		})
+	}
 }

@@ -21,6 +21,7 @@ type keeper struct {
 	isDirty  bool
 	next     time.Time  // before which nothing is written
 	inFlight chan error // of a write that is under way; nil without one
+	isAhead  bool       // what was given out is newer than the file, and the mark of that is there
 }
 
 // load reads the state file into the Reader, whose objects keep their identity when the
@@ -32,6 +33,9 @@ func (l *loop) load() {
 	}
 	l.kept = &keeper{loop: l, readAt: time.Now()}
 	state, at, err := readState(s.o.Dir, s.node)
+	if err == nil {
+		err = isLast(s.o.Dir)
+	}
 	if err == nil {
 		err = l.hold(state)
 	}
@@ -87,11 +91,21 @@ func (k *keeper) publish(now time.Time) time.Duration {
 	return 0
 }
 
-// note notes that what is held has changed.
+// note notes that what is held has changed, before that is given out: from then on the file
+// is of a time before what may be enforced.
 func (k *keeper) note() {
-	if k != nil {
-		k.isDirty = true
+	if k == nil {
+		return
 	}
+	k.isDirty = true
+	if k.isAhead {
+		return
+	}
+	if err := markAhead(k.loop.source.o.Dir); err != nil {
+		k.loop.source.note(func(st *Status) { st.DirErr = fmt.Errorf("keep the state: %w", err) })
+		return
+	}
+	k.isAhead = true
 }
 
 // write writes what is held, if it is what was given out last and the time has come. It
@@ -124,6 +138,10 @@ func (k *keeper) done(err error, now time.Time) {
 	if err != nil {
 		k.isDirty, k.next = true, now.Add(retryWrite)
 		err = fmt.Errorf("keep the state: %w", err)
+	} else if !k.isDirty {
+		if err = unmarkAhead(k.loop.source.o.Dir); err == nil {
+			k.isAhead = false
+		}
 	}
 	k.loop.source.note(func(st *Status) { st.DirErr = err })
 }

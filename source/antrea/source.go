@@ -344,8 +344,8 @@ func (l *loop) publish(now time.Time) time.Duration {
 	}
 	have := l.source.state.Load()
 	if have == nil || have.Reading != reading || have.Kept {
-		l.give(&State{Reading: reading}, have)
 		l.kept.note()
+		l.give(&State{Reading: reading}, have)
 	}
 	l.source.setReach(Reach{Live: true})
 	return 0
