@@ -387,6 +387,9 @@ func (s *site) foundByAgents(replicas ...*process) {
 		if text := fmt.Sprint(info.Object["controllerConditions"]); !strings.Contains(text, "status:True") {
 			return fmt.Errorf("its conditions are %s", text)
 		}
+		if owners := info.GetOwnerReferences(); len(owners) != 1 || owners[0].Name != "v1beta2.controlplane.antrea.io" { // with which an uninstallation deletes it
+			return fmt.Errorf("its owners are %v", owners)
+		}
 		return nil
 	})
 }

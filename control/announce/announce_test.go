@@ -3,6 +3,7 @@ package announce_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -200,7 +201,8 @@ func TestHeartbeat(t *testing.T) {
 		return strings.Join(lines, "\n")
 	}
 	info := antreav1beta1.AntreaControllerInfo{
-		Version: "isobar v1", ConnectedAgentNum: 3, APIPort: 5443, NodeRef: corev1.ObjectReference{Kind: "Node", Name: "n1"}, PodRef: corev1.ObjectReference{Kind: "Pod", Name: "p1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "not its name", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService", Name: "v1.", UID: "u-1"}}},
+		Version:    "isobar v1", ConnectedAgentNum: 3, APIPort: 5443, NodeRef: corev1.ObjectReference{Kind: "Node", Name: "n1"}, PodRef: corev1.ObjectReference{Kind: "Pod", Name: "p1"},
 		NetworkPolicyControllerInfo: antreav1beta1.NetworkPolicyControllerInfo{NetworkPolicyNum: 7},
 		ControllerConditions:        []antreav1beta1.ControllerCondition{{Type: antreav1beta1.ControllerHealthy, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}},
 	}
@@ -224,7 +226,7 @@ func TestHeartbeat(t *testing.T) {
 	if err := beat(true); err != nil {
 		t.Fatal(err)
 	}
-	info.ConnectedAgentNum = 0
+	info.ConnectedAgentNum, info.OwnerReferences[0].UID = 0, "u-2" // which was deleted and made again
 	if err := beat(false); err != nil {
 		t.Fatal(err)
 	}
@@ -234,6 +236,9 @@ func TestHeartbeat(t *testing.T) {
 	}
 	if got.Object["aField"] != "of another version" || got.Object["connectedAgentNum"] != nil {
 		t.Errorf("it became %v", got.Object)
+	}
+	if !slices.Equal(got.GetOwnerReferences(), info.OwnerReferences) {
+		t.Errorf("its owners are %v", got.GetOwnerReferences())
 	}
 	head, row, _ := strings.Cut(printed(), "\n")
 	cells := strings.Fields(row)

@@ -20,7 +20,8 @@ var infos = antreav1beta1.GroupVersion.WithResource("antreacontrollerinfos")
 
 // Heartbeat writes the AntreaControllerInfo: what a controller says of itself, and when. It is to
 // be called once a minute by the one who leads. One that somebody else has written is an error,
-// unless takeOver is set; fields that we do not know stay.
+// unless takeOver is set; fields that we do not know stay, and of its metadata so does all but the owners of
+// info. Kubernetes deletes it when they are deleted.
 func Heartbeat(ctx context.Context, client dynamic.Interface, info antreav1beta1.AntreaControllerInfo, takeOver bool) error {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&info)
 	if err != nil {
@@ -39,6 +40,7 @@ func Heartbeat(ctx context.Context, client dynamic.Interface, info antreav1beta1
 		return fmt.Errorf("heartbeat: the AntreaControllerInfo %s is somebody else's: delete it, or set takeOver, where no antrea-controller runs any more", infoName)
 	}
 	mark(have)
+	have.SetOwnerReferences(info.OwnerReferences)
 	for _, zero := range []string{"connectedAgentNum", "networkPolicyControllerInfo", "version"} {
 		delete(have.Object, zero) // a field of ours that is empty is not written
 	}

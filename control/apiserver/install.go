@@ -121,6 +121,15 @@ func Register(ctx context.Context, client dynamic.Interface, t Target) error {
 	return nil
 }
 
+// Reference is by what an object that is to go with the APIService of a group names it as its owner.
+func Reference(ctx context.Context, client dynamic.Interface, gv schema.GroupVersion) (metav1.OwnerReference, error) {
+	o, err := client.Resource(apiServices).Get(ctx, nameOf(gv), metav1.GetOptions{})
+	if err != nil {
+		return metav1.OwnerReference{}, fmt.Errorf("read APIService %s: %w", nameOf(gv), err)
+	}
+	return metav1.OwnerReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(), UID: o.GetUID()}, nil
+}
+
 // isFree returns an error when a group of others is served by somebody else: agents
 // would lose whom they ask.
 func (t Target) isFree(ctx context.Context, client dynamic.Interface, gv schema.GroupVersion) error {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kube-openapi/pkg/common"
 
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	statsv1alpha1 "isobar.dev/api/stats/v1alpha1"
 	"isobar.dev/control/apiserver"
@@ -108,7 +109,8 @@ func (s *Service) storage(who authorizer.Authorizer, closing <-chan struct{}) ma
 	return out
 }
 
-// Agents is how many Nodes and VMs agents watch policies for, here: not at other replicas.
+// Agents is how many Nodes and VMs agents watch policies for, here: not at other replicas. A
+// controller that enforces them on the VMs of clouds is no agent.
 func (s *Service) Agents() int { return s.watches.nodes(watchedPolicies) }
 
 // noDefinitions are those of a group whose kinds are among another's.
@@ -207,14 +209,14 @@ func (w *watches) end(resource string) {
 // whoWatches begins what a watch of a resource is known by.
 func whoWatches(resource string) string { return resource + "\x00" }
 
-// nodes counts the Nodes for which a resource is watched.
+// nodes counts the Nodes with agents for which a resource is watched.
 func (w *watches) nodes(resource string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found := map[string]struct{}{}
 	for who := range w.open {
 		if rest, ok := strings.CutPrefix(who, whoWatches(resource)); ok {
-			if node, _, _ := strings.Cut(rest, "\x00"); node != "" {
+			if node, _, _ := strings.Cut(rest, "\x00"); node != "" && node != cloudv1alpha1.ExternalNodeController {
 				found[node] = struct{}{}
 			}
 		}

@@ -13,7 +13,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
+	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/control/announce"
+	"isobar.dev/control/apiserver"
 )
 
 // announce tells agents where the replicas are, and people that one leads. What cannot be
@@ -28,7 +30,19 @@ func (r *Replica) announce(ctx context.Context) error {
 			Namespace: r.o.AgentNamespace, Replicas: r.service(), Bundle: r.api.CABundle(), TakeOver: r.o.TakeOver,
 		}))
 	}
-	return errors.Join(append(errs, announce.Heartbeat(ctx, r.client, r.info(), r.o.TakeOver))...)
+	return errors.Join(append(errs, r.beat(ctx))...)
+}
+
+// beat writes the AntreaControllerInfo. What deletes our APIService, as an uninstallation
+// does, deletes that too.
+func (r *Replica) beat(ctx context.Context) error {
+	owner, err := apiserver.Reference(ctx, r.client, controlplanev1beta2.GroupVersion)
+	if err != nil {
+		return err
+	}
+	info := r.info()
+	info.OwnerReferences = []metav1.OwnerReference{owner}
+	return announce.Heartbeat(ctx, r.client, info, r.o.TakeOver)
 }
 
 func (r *Replica) service() types.NamespacedName {
