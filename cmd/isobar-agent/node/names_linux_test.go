@@ -532,3 +532,27 @@ func (w *world) translate(from string, to netip.Addr) error {
 	}})
 	return c.Flush()
 }
+
+// As long as new rules are not in the kernel, the names of the old ones are learned, too.
+func TestNamesOfRulesThatStay(t *testing.T) {
+	w := newWorld(t)
+	w.zone.set("bad.example", 300, "10.3.1.1")
+	w.zone.set("good.org", 300, "10.3.1.2")
+	w.start()
+	w.enforce(false, named(policy.Drop, "*.example"))
+	rule := policy.TargetRule{Key: "p/egress/0", Direction: policy.Egress, Names: []string{"*.org"}}
+	if _, err := w.names.Sync(t.Context(), policy.Ruleset{Target: "another", Rules: []policy.TargetRule{rule}}); err == nil {
+		t.Fatal("no error")
+	}
+	w.mustLookup("bad.example")
+	w.mustLookup("good.org")
+	w.want("after an error", map[string]bool{"10.3.1.1": false, "10.3.1.2": true})
+	if n := len(w.names.List()); n != 2 {
+		t.Errorf("%d names", n)
+	}
+	w.enforce(false, named(policy.Drop, "*.org"))
+	w.want("then", map[string]bool{"10.3.1.1": true, "10.3.1.2": false})
+	if n := len(w.names.List()); n != 1 {
+		t.Errorf("%d names", n)
+	}
+}
