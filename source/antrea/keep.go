@@ -33,6 +33,7 @@ func (l *loop) load() {
 	}
 	l.kept = &keeper{loop: l, readAt: time.Now()}
 	state, at, err := readState(s.o.Dir, s.node)
+	l.lag.given = at // what was given out last has all that is there, if the file is of a time before, too
 	if err == nil {
 		err = isLast(s.o.Dir)
 	}
@@ -45,7 +46,7 @@ func (l *loop) load() {
 		}
 		return
 	}
-	l.kept.read, l.lag.given = l.intake.reader.Reading(), at
+	l.kept.read = l.intake.reader.Reading()
 }
 
 func (l *loop) hold(state convert.ControlPlane) error {
@@ -89,6 +90,13 @@ func (k *keeper) publish(now time.Time) time.Duration {
 		l.give(&State{Reading: k.read, Kept: true}, have)
 	}
 	return 0
+}
+
+// move notes that the same State stands at another position.
+func (k *keeper) move() {
+	if k != nil {
+		k.isDirty = true
+	}
 }
 
 // note notes that what is held has changed, before that is given out: from then on the file

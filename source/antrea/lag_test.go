@@ -288,8 +288,14 @@ func TestKeptStateIsNotTakenBack(t *testing.T) {
 		if !os.SameFile(was, file()) {
 			t.Error("what was read besides is written")
 		}
-		for _, r := range resources {
-			c.send(r, bookmarkAt(r, "b 4 4 4 4@c pod:m.0.3"))
+		for _, moment := range []string{"b 4 4 4 4@c pod:l.0.3", "b 5 5 5 5@c pod:m.0.3"} {
+			for _, r := range resources {
+				c.send(r, bookmarkAt(r, moment))
+			}
+			pass(time.Second)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, aheadFile)); err == nil { // the second waits to be written
+			t.Error("what is kept is not used, though it is what is enforced")
 		}
 		pass(time.Minute)
 	})
@@ -297,6 +303,28 @@ func TestKeptStateIsNotTakenBack(t *testing.T) {
 		pass(time.Minute)
 		is(t, s, sample())
 		lacks(t, s, "pod")
+	})
+}
+
+// What is kept of a time before is not given out. It says all the same how far a replica must
+// have read at least.
+func TestKeptStateIsBefore(t *testing.T) {
+	dir := t.TempDir()
+	inBubble(t, antrea.Options{Dir: dir}, tells(otherPeer(), "a 9 9 9 9@c pod:k.2.3"), func(t *testing.T, c *controller, s *antrea.Source) {
+		pass(time.Minute)
+	})
+	if err := os.WriteFile(filepath.Join(dir, aheadFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inBubble(t, antrea.Options{Dir: dir}, tells(sample(), "b 1 1 1 1@c pod:h.0.3"), func(t *testing.T, c *controller, s *antrea.Source) {
+		pass(time.Minute)
+		if s.State() != nil {
+			t.Error("a State of a replica that lags")
+		}
+		lacks(t, s, "pod")
+		c.with(func(c *controller) { c.moment = "b 2 2 2 2@c pod:i.0.3" })
+		pass(time.Minute)
+		is(t, s, sample())
 	})
 }
 

@@ -340,7 +340,7 @@ func (l *loop) publish(now time.Time) time.Duration {
 	l.isComplete = true
 	if at := l.intake.position(); !reflect.DeepEqual(at, l.lag.given) {
 		l.lag.given = at
-		l.kept.note()
+		l.kept.move()
 	}
 	have := l.source.state.Load()
 	if have == nil || have.Reading != reading || have.Kept {
