@@ -15,7 +15,7 @@
 //
 // What is scaled for CI, and can have its size by ISOBAR_FAULTS=full:
 //
-//	F1   agents are killed 12 times; full: 200
+//	F1   agents are killed 24 times; full: 200; ISOBAR_FAULTS_KILLS has another number
+//	F3   two files are damaged; full: three
 //	F13  a policy flaps for 3 s; full: for a minute
-//	F20  60 Pods are added and removed at once; full: 1,000 commands
 package nodes

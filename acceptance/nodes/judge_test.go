@@ -50,6 +50,7 @@ type flow struct {
 	protocol policy.Protocol
 	port     uint16
 	reads    bool // what is rejected is told apart from what is lost
+	latest   verdict
 	isFresh  bool // a Pod is new, and closed until its policies are known
 	isClosed bool // nothing may pass, whatever it means
 }
@@ -259,6 +260,7 @@ func (j *judge) end(f *flow, from *era, sent time.Time, v verdict) {
 	j.probes++
 	j.allProbes++
 	j.byVerdict[v]++
+	f.latest = v
 	if tried := j.tried[from]; f.number < len(tried) {
 		tried[f.number]++
 	}
@@ -325,6 +327,18 @@ func (j *judge) settle(what string) {
 		j.t.Errorf("%s: %d of %d probes had the verdict of no world:\n%s", what, j.wrong, j.probes, strings.Join(j.texts, "\n"))
 	}
 	j.probes, j.wrong, j.excused, j.texts, j.byVerdict, j.first, j.last = 0, 0, 0, nil, [anything + 1]int{}, time.Time{}, time.Time{}
+}
+
+// reaches says which flow has not passed lately that should.
+func (j *judge) reaches() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i, f := range j.flows {
+		if f != nil && j.now.ok[i] == passed && f.latest != passed {
+			return f.String() + " does not pass"
+		}
+	}
+	return ""
 }
 
 // excuses returns how many probes were excused since the last time, and the time between the

@@ -318,6 +318,45 @@ func (n *node) check(a *Attachment) error {
 	return nil
 }
 
+// mend makes the Node's end of an attachment what plug has made it, and says what was not.
+func (n *node) mend(a *Attachment) (mended string, err error) {
+	host, err := n.nl.LinkByName(a.HostInterface)
+	if err != nil {
+		return "", fmt.Errorf("interface %s: %w", a.HostInterface, err)
+	}
+	if host.Attrs().Alias != a.alias() {
+		return "", fmt.Errorf("interface %s is marked %q, not %q: left alone", a.HostInterface, host.Attrs().Alias, a.alias())
+	}
+	if host.Attrs().Flags&net.FlagUp == 0 {
+		if err := n.nl.LinkSetUp(host); err != nil {
+			return "", fmt.Errorf("interface %s: %w", a.HostInterface, err)
+		}
+		mended = "the interface was down"
+	}
+	mac, err := net.ParseMAC(a.MAC)
+	if err != nil {
+		return mended, fmt.Errorf("interface %s: %w", a.HostInterface, err)
+	}
+	for _, addr := range a.Addrs {
+		routes, err := n.nl.RouteListFiltered(familyOf(addr), routeTo(host, addr), netlink.RT_FILTER_DST|netlink.RT_FILTER_OIF)
+		if err != nil {
+			return mended, fmt.Errorf("routes by %s: %w", a.HostInterface, err)
+		}
+		if len(routes) > 0 {
+			continue
+		}
+		// With the interface, or the route, went what is known of the Pod's hardware.
+		if err := n.nl.NeighSet(&netlink.Neigh{LinkIndex: host.Attrs().Index, Family: familyOf(addr), State: netlink.NUD_PERMANENT, IP: addr.AsSlice(), HardwareAddr: mac}); err != nil {
+			return mended, fmt.Errorf("neighbour %s on %s: %w", addr, a.HostInterface, err)
+		}
+		if err := n.nl.RouteReplace(routeTo(host, addr)); err != nil {
+			return mended, fmt.Errorf("route to %s by %s: %w", addr, a.HostInterface, err)
+		}
+		mended = "there was no route to " + addr.String()
+	}
+	return mended, nil
+}
+
 // plugged returns what the Node's interfaces say of the Pods behind them.
 func (n *node) plugged() ([]*Attachment, error) {
 	links, err := n.nl.LinkList()

@@ -155,8 +155,14 @@ func (s *Server) findUnrecorded(all map[string]*Attachment) error {
 	return nil
 }
 
-// Sweep undoes the attachments of Pods that are gone, of which no command told.
+// Sweep undoes the attachments of Pods that are gone, of which no command told, and
+// mends what others have taken from those that stand. What is right is not touched.
 func (s *Server) Sweep(ctx context.Context) {
+	if s.addresses != nil {
+		if mended, err := s.node.mendGuard(); err != nil || mended {
+			s.config.Log.Warn("others had changed what keeps Pods from taking others' addresses", "table", guardTable, "error", err)
+		}
+	}
 	for _, a := range s.list() {
 		if err := s.sweep(ctx, a.key()); err != nil {
 			s.config.Log.Warn("attachment left as it is", "containerID", a.ContainerID, "interface", a.Interface, "error", err)
@@ -176,11 +182,26 @@ func (s *Server) sweep(ctx context.Context, key string) error {
 	}
 	isGone := a.Begun
 	if !isGone {
-		if isGone, err = s.node.isGone(a); err != nil || !isGone {
+		if isGone, err = s.node.isGone(a); err != nil {
 			return err
+		}
+		if !isGone {
+			return s.mend(a)
 		}
 	}
 	return s.detach(a)
+}
+
+// mend makes the Node lead to a Pod as it did.
+func (s *Server) mend(a *Attachment) error {
+	if a.Chained || a.Unrecorded {
+		return nil
+	}
+	mended, err := s.node.mend(a)
+	if mended != "" {
+		s.config.Log.Warn("others had changed how a Pod is reached", "containerID", a.ContainerID, "interface", a.HostInterface, "mended", mended)
+	}
+	return err
 }
 
 // Attachments returns the Node's Pods as they are attached, by container ID and

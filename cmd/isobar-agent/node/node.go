@@ -76,7 +76,7 @@ type Options struct {
 	Started func(*agent.Agent)
 }
 
-const sweepEvery = time.Minute
+const sweepEvery = 10 * time.Second
 
 // Run is an agent until ctx ends. What it has done in the kernel stays then.
 func Run(ctx context.Context, o Options) error {
