@@ -53,7 +53,7 @@ func TestChart(t *testing.T) {
 	plain, container, pod := daemon(t, nodes+"agent: {enabled: true}")
 	other, _, _ := daemon(t, `
 controlPlane: {enabled: true, agentNamespace: others}
-agent: {enabled: true, trafficMode: networkPolicyOnly, mtu: 1400, bypass: ["ingress,::/0,Any"], holdFor: 1s, nameMinTTL: 1m, ports: {health: 1, metrics: 2}, logLevel: debug,
+agent: {enabled: true, trafficMode: networkPolicyOnly, mtu: 1400, bypass: ["ingress,::/0,Any"], holdFor: 1s, nameMinTTL: 1m, nameServers: [10.96.0.10], ports: {health: 1, metrics: 2}, logLevel: debug,
   cni: {confName: a.conflist, version: 1.1.0, plugins: [bandwidth], after: b.conf}}`)
 	changed := map[string]bool{}
 	plain.VisitAll(func(f *pflag.Flag) {
