@@ -108,6 +108,7 @@ func (f *Feed) UpdateAt(s policy.Snapshot, at controlplanev1beta2.Position) (tar
 
 	f.watching.Lock()
 	defer f.watching.Unlock()
+	f.tellArrivals(old, s)
 	f.tellGroups(objects.Targets)
 	f.tellPolicies(old, before, objects, flippedPolicies)
 	if len(f.overlaps.less)+len(flipped) > 0 {
@@ -124,6 +125,28 @@ func (f *Feed) UpdateAt(s policy.Snapshot, at controlplanev1beta2.Position) (tar
 		}
 	}
 	return objects.Changed
+}
+
+// tellArrivals has the watchers of a Target told of the position that has a Pod of it, though nothing else
+// may come of it: its agent waits for that, since it cannot tell who has no policies from who is
+// not known yet.
+func (f *Feed) tellArrivals(old, now policy.Snapshot) {
+	if f.position == "" || len(f.watching.places) == 0 {
+		return
+	}
+	policy.Diff(old.Workloads, now.Workloads, func(_ string, _, is **policy.Workload) {
+		if is == nil || (*is).Kind != policy.KindPod {
+			return
+		}
+		if p := f.watching.places[(*is).Target]; p != nil {
+			for w := range p.narrow[NetworkPolicies] {
+				if w.o.Marks {
+					w.arrived.Store(true)
+					w.wake()
+				}
+			}
+		}
+	})
 }
 
 // Advance takes that the Snapshot of the last Update stands there by now: more has been read,

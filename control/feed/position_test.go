@@ -117,3 +117,49 @@ func TestPositions(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A watch of policies is told when Pods of its Node have been read, though no policy applies to them, and
+// for a while how much more of them has.
+func TestArrivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := func(name, node string, labels policy.Labels) *policy.Workload {
+			return &policy.Workload{ID: policy.WorkloadID(policy.KindPod, "x", name), Kind: policy.KindPod, Namespace: "x", Name: name, Node: node, Target: "node/" + node, Labels: labels}
+		}
+		put := func(s policy.Snapshot, w *policy.Workload) policy.Snapshot {
+			s.Workloads = s.Workloads.Put(w.ID, w)
+			return s
+		}
+		f := feed.New(compile.NewEngine())
+		var world policy.Snapshot
+		f.UpdateAt(world, standing(10))
+		watches := map[string]watch.Interface{}
+		for name, o := range map[string]feed.WatchOptions{"here": {Span: feed.SpanOf("a"), Marks: true}, "there": {Span: feed.SpanOf("b"), Marks: true}, "plain": {Span: feed.SpanOf("a")}} {
+			watches[name] = f.Watch(t.Context(), feed.NetworkPolicies, o)
+			defer watches[name].Stop()
+		}
+		expect := func(when string, here, there, plain int, last string) {
+			t.Helper()
+			got := marks(watches["here"])
+			if there, plain := len(marks(watches["there"])) == there, len(marks(watches["plain"])) == plain; len(got) != here || !there || !plain || here > 0 && got[here-1] != last {
+				t.Errorf("%s: %q; the others as they should: %t, %t", when, got, there, plain)
+			}
+		}
+		expect("at first", 1, 1, 1, standing(10).String())
+		time.Sleep(2 * time.Minute)
+		world = put(world, pod("p", "a", nil))
+		f.UpdateAt(world, standing(11))
+		expect("a Pod has come", 1, 0, 0, standing(11).String())
+		f.Advance(standing(12))
+		time.Sleep(2 * time.Second)
+		expect("more of it has been read", 1, 0, 0, standing(12).String())
+		time.Sleep(2 * time.Minute)
+		expect("nothing more has", 0, 0, 0, "")
+		f.Advance(standing(13))
+		time.Sleep(2 * time.Minute)
+		expect("long after", 0, 0, 0, "")
+		f.UpdateAt(world, standing(14))
+		expect("nothing of it is another", 0, 0, 0, "")
+		f.UpdateAt(put(world, pod("p", "b", nil)), standing(15))
+		expect("it is on another Node", 0, 1, 0, "")
+	})
+}

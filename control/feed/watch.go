@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,11 +45,14 @@ type watcher struct {
 	again    *time.Timer
 	step     time.Duration
 	isAgain  bool // it was not woken by anything else
+
+	arrived atomic.Bool // a Pod of its Target is another one than before
 }
 
 // A watch of policies that asks for Marks is told of the world's position for a while, though
 // nothing of what it watches changes: whoever has come from another replica, which had read
-// more, waits for that. In steps that grow, since all may have come at once.
+// more, waits for that. In steps that grow, since all may have come at once. So is one on whose
+// Target a Pod has come: that is news at once, and what is written to it afterwards, its status, is not.
 const (
 	firstAgain = time.Second
 	lastAgain  = 32 * time.Second
@@ -173,6 +177,10 @@ func (w *watcher) wait(ctx context.Context) bool {
 	w.isAgain = false
 	select {
 	case <-w.woken:
+		if w.arrived.Swap(false) {
+			w.step = firstAgain
+			w.again = time.NewTimer(w.step)
+		}
 		return true
 	case <-again:
 		w.isAgain = true

@@ -153,3 +153,30 @@ func add(to *controlplanev1beta2.Position, p controlplanev1beta2.Position) {
 		}
 	}
 }
+
+// reach is how far what is held reaches, all of whose parts are live: as far as the part that
+// reaches least.
+func (in *intake) reach() Reach {
+	out := Reach{Live: true, Tells: true}
+	for i := range in.parts {
+		var most uint64
+		tells := false
+		for _, m := range in.marks(i) {
+			for _, k := range m.position.Kinds {
+				if k.Kind == podKind {
+					tells, most = true, max(most, k.Read)
+				}
+			}
+		}
+		if !tells {
+			return Reach{Live: true}
+		}
+		if i == 0 || most < out.Pods {
+			out.Pods = most
+		}
+	}
+	return out
+}
+
+// podKind is what a Position calls Pods.
+const podKind = "pod"

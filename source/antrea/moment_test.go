@@ -159,3 +159,30 @@ func TestReach(t *testing.T) {
 		}
 	})
 }
+
+// A State reaches as far as Pods have been read for all that it is of.
+func TestReachOfPositions(t *testing.T) {
+	inBubble(t, antrea.Options{}, tells(sample(), "a 1 1 1 1@c node:z.0.1 pod:k.0.3"), func(t *testing.T, c *controller, s *antrea.Source) {
+		pass(time.Minute)
+		reaches := func(when string, want antrea.Reach) {
+			t.Helper()
+			pass(0)
+			if got := s.Reach(); got != want {
+				t.Errorf("%s: %+v, want %+v", when, got, want)
+			}
+		}
+		reaches("at first", antrea.Reach{Live: true, Tells: true, Pods: 20})
+		c.send("networkpolicies", bookmarkAt("networkpolicies", "a 1 1 1 1@c node:z.0.1 pod:m.2.3"))
+		reaches("of all, since nothing has changed", antrea.Reach{Live: true, Tells: true, Pods: 22})
+		c.send("addressgroups", bookmarkAt("addressgroups", "a 3 1 1 3@c node:z.0.1 pod:o.0.3"))
+		reaches("of all, since groups alone have changed", antrea.Reach{Live: true, Tells: true, Pods: 24})
+		c.send("networkpolicies", bookmarkAt("networkpolicies", "a 5 5 5 3@c node:z.0.1 pod:q.0.3"))
+		pass(time.Second)
+		reaches("while what belongs to it is on its way", antrea.Reach{Live: true, Tells: true, Pods: 24})
+		pass(time.Minute) // it never comes, and what is there has to do
+		reaches("as far as what has not come", antrea.Reach{Live: true, Tells: true, Pods: 24})
+		c.send("appliedtogroups", bookmarkAt("appliedtogroups", "a 5 5 5 3@c node:z.0.1"))
+		pass(time.Minute)
+		reaches("with a part of which it is not told", antrea.Reach{Live: true, Tells: true, Pods: 26})
+	})
+}

@@ -347,7 +347,7 @@ func (l *loop) publish(now time.Time) time.Duration {
 		l.kept.note()
 		l.give(&State{Reading: reading}, have)
 	}
-	l.source.setReach(Reach{Live: true})
+	l.source.setReach(l.intake.reach())
 	return 0
 }
 

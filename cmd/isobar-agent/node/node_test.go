@@ -108,11 +108,16 @@ func (c *cluster) socket(node string) string { return filepath.Join(c.dir, node+
 // world makes the controller know what manifests say, and nothing else.
 func (c *cluster) world(manifests string) {
 	c.Helper()
+	c.worldAt(manifests, controlplanev1beta2.Position{})
+}
+
+func (c *cluster) worldAt(manifests string, at controlplanev1beta2.Position) {
+	c.Helper()
 	w, err := manifest.Read([]string{"-"}, manifest.Options{Stdin: strings.NewReader(manifests)})
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.feed.Update(w.Snapshot)
+	c.feed.UpdateAt(w.Snapshot, at)
 }
 
 var scheme = func() *runtime.Scheme {
@@ -475,5 +480,42 @@ func TestParseBypass(t *testing.T) {
 		if got != tt.want || (err == nil) != tt.ok {
 			t.Errorf("ParseBypass(%q) = %+v, %v; want %+v, ok %t", tt.in, got, err, tt.want, tt.ok)
 		}
+	}
+}
+
+// Where the controller says what it has read, a Pod is closed until that is the Pod, whoever is named
+// and however long it takes, and no longer, though no policy applies to it.
+func TestHeldUntilRead(t *testing.T) {
+	c := newCluster(t)
+	read := func(pods uint64) controlplanev1beta2.Position {
+		return controlplanev1beta2.Position{Cluster: "c", Kinds: []controlplanev1beta2.KindPosition{{Kind: "pod", Read: pods, Changed: pods, Newest: pods, Count: 1}}}
+	}
+	c.worldAt(manifestsOf(nil), read(6))
+	c.run(func(o *node.Options) { o.HoldFor = 0 }) // which is of no account
+	a, b := c.plug("a"), c.plug("b")               // with the resourceVersion 7
+	c.reaches("both are unknown", a, b, 80, simlab.Drop)
+	addrs := map[string]string{"b": b.Addrs[0].String()}
+	c.worldAt(manifestsOf(addrs, `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {namespace: x, name: b}
+spec: {podSelector: {matchLabels: {app: b}}, ingress: [{}]}
+`), read(6))
+	c.await("the policy", func() error {
+		if s := c.agent.Status(); s.Realized != 1 {
+			return errors.New(s.String())
+		}
+		return nil
+	})
+	c.reaches("the Pod before of that name is known", a, b, 80, simlab.Drop)
+	addrs["a"] = a.Addrs[0].String()
+	c.worldAt(manifestsOf(addrs), read(7))
+	c.await("both are known, and under no policy", func() error {
+		if v := c.ask(a.Space, b.Space, b.Addrs[0], 80); v != simlab.Allow {
+			return errors.New(string(v))
+		}
+		return nil
+	})
+	if s := c.agent.Status(); len(s.Held) > 0 || s.Policies > 0 {
+		t.Errorf("%+v", s)
 	}
 }
