@@ -96,7 +96,7 @@ func newCluster(t testing.TB, o options) *cluster {
 	e := planetest.Start(t)
 	e.ApplyCRDs(t, "../../deploy/crd")
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
-	c := &cluster{t: t, began: time.Now(), config: e.Config(), launch: newLauncher(t), pods: map[string]*pod{}, failed: make(chan string, 1), dir: t.TempDir()}
+	c := &cluster{t: t, began: time.Now(), config: e.Config(), launch: newLauncher(t), pods: map[string]*pod{}, isGone: map[string]bool{}, failed: make(chan string, 1), dir: t.TempDir()}
 	c.config.QPS = -1
 	c.client, c.core = dynamic.NewForConfigOrDie(c.config), kubernetes.NewForConfigOrDie(c.config)
 	c.shop.base = strings.ToLower(strings.NewReplacer("_", "-", "/", "-").Replace(t.Name()))

@@ -18,4 +18,5 @@
 //	F1   agents are killed 24 times; full: 200; ISOBAR_FAULTS_KILLS has another number
 //	F3   two files are damaged; full: three
 //	F13  a policy flaps for 3 s; full: for a minute
+//	F20  60 Pods are added and removed, 16 at a time; full: 500; ISOBAR_FAULTS_PODS has another number
 package nodes

@@ -221,6 +221,9 @@ func (x *pod) watch(fd int, events uint32, f func(uint32)) error {
 
 func (x *pod) forget(fd int) {
 	delete(x.files, int32(fd))
+	// A process that is just being started may have the file open for a moment longer, and the
+	// number is somebody else's at once.
+	_ = unix.EpollCtl(x.epoll, unix.EPOLL_CTL_DEL, fd, nil)
 	unix.Close(fd)
 }
 

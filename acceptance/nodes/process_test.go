@@ -2,6 +2,7 @@ package nodes_test
 
 import (
 	"bytes"
+	"fmt"
 	"os/exec"
 	"runtime"
 	"sync"
@@ -63,6 +64,28 @@ func (l *launcher) start(space ns.NetNS, env []string, name string, args ...stri
 	}
 	go func() { defer close(p.ended); _ = p.cmd.Wait() }()
 	return p, nil
+}
+
+// space makes a network namespace, which ends when it is closed.
+func (l *launcher) space() (ns.NetNS, error) {
+	type made struct {
+		space ns.NetNS
+		err   error
+	}
+	done := make(chan made)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		handle, err := netns.New()
+		if err != nil {
+			done <- made{nil, err}
+			return
+		}
+		defer handle.Close()
+		space, err := ns.GetNS(fmt.Sprintf("/proc/self/fd/%d", handle))
+		done <- made{space, err}
+	}()
+	m := <-done
+	return m.space, m.err
 }
 
 // kill ends it as kill -9 does.
