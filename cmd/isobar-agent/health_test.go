@@ -21,6 +21,7 @@ func (nothing) Changed() <-chan struct{}      { return nil }
 func (nothing) SetRealized([]antrea.Realized) {}
 func (nothing) Reach() antrea.Reach           { return antrea.Reach{} }
 func (nothing) Reached() <-chan struct{}      { return nil }
+func (nothing) AskReach()                     {}
 func (nothing) Status() antrea.Status         { return antrea.Status{} }
 func (nothing) Noticed() <-chan struct{}      { return nil }
 func (nothing) Forget()                       {}

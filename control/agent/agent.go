@@ -25,6 +25,8 @@ type Source interface {
 	// Reach is how far State reaches at least, and Reached has a message when that may be further.
 	Reach() antrea.Reach
 	Reached() <-chan struct{}
+	// AskReach asks for how far State reaches by now, which a controller does not tell at all times.
+	AskReach()
 	Status() antrea.Status
 	Noticed() <-chan struct{}
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,6 +36,7 @@ type world struct {
 	state    *antrea.State
 	reach    antrea.Reach
 	reached  chan struct{}
+	asks     atomic.Int32 // for the reach
 	realized []antrea.Realized
 	enforced []string // what each Sync without an error was of: policies and Pods
 	refusals []policy.Refusal
@@ -58,6 +60,8 @@ func (w *world) Reach() antrea.Reach {
 }
 
 func (w *world) Reached() <-chan struct{} { return w.reached }
+
+func (w *world) AskReach() { w.asks.Add(1) }
 
 func (w *world) Noticed() <-chan struct{} { return w.noticed }
 

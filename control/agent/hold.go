@@ -41,12 +41,17 @@ type attached struct {
 	since   time.Time
 	told    time.Time // since when a controller that does not say what it has read could have named it
 	version uint64    // of the Pod at the API server; 0 until it is known
+	waits   time.Time // since when the controller could have told that it has read that; zero before
 	asking  bool
 	err     error // of asking
 }
 
 // holdRetry is the time between two questions for a Pod, and between two looks at those that are held.
 const holdRetry = time.Second
+
+// askEvery is how long a controller has to tell by itself that it has read a Pod, and the time between two
+// questions for that: it tells when a Pod of the Node has changed, which may have been long before.
+const askEvery = 20 * time.Second
 
 // keepHolds opens Pods when their policies are known, until ctx ends.
 func (a *Agent) keepHolds(ctx context.Context) {
@@ -83,7 +88,7 @@ func (a *Agent) release(ctx context.Context, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var wait time.Duration
-	opened := false
+	opened, late := false, false
 	for _, p := range a.pods {
 		if p.known || p.Name == "" {
 			continue
@@ -91,12 +96,19 @@ func (a *Agent) release(ctx context.Context, now time.Time) time.Duration {
 		left := holdRetry
 		switch {
 		case state == nil || !reach.Live:
-			p.told = time.Time{}
+			p.told, p.waits = time.Time{}, time.Time{}
 		case reach.Tells:
 			p.known = p.version != 0 && p.version <= reach.Pods
-			if p.version == 0 && !p.asking && a.o.Hold.Version != nil {
-				p.asking = true
-				a.asks.Go(func() { a.ask(ctx, p) })
+			switch {
+			case p.version == 0:
+				if !p.asking && a.o.Hold.Version != nil {
+					p.asking = true
+					a.asks.Go(func() { a.ask(ctx, p) })
+				}
+			case p.waits.IsZero():
+				p.waits = now
+			case now.Sub(p.waits) >= askEvery:
+				p.waits, late = now, late || !p.known
 			}
 		default:
 			if p.told.IsZero() {
@@ -117,6 +129,9 @@ func (a *Agent) release(ctx context.Context, now time.Time) time.Duration {
 	if opened {
 		a.seq++
 		a.poke()
+	}
+	if late {
+		a.o.Source.AskReach()
 	}
 	return wait
 }

@@ -103,8 +103,15 @@ func TestHeldUntilRead(t *testing.T) {
 		server.mu.Lock()
 		server.versions["a"] = 7
 		server.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		if n := w.asks.Load(); n > 0 {
+			t.Errorf("the controller, which has just read that, was asked %d times", n)
+		}
 		time.Sleep(time.Hour)
 		w.is("while the controller lags", "a[10.0.0.2]? old[10.0.0.1]")
+		if n := w.asks.Load(); n < 60 || n > 200 {
+			t.Errorf("the controller was asked %d times in an hour", n)
+		}
 		if held := w.agent.Status().Held; len(held) != 1 || !strings.Contains(held[0].Why, "up to version 6, and this one has 7") {
 			t.Errorf("held: %+v", held)
 		}
@@ -125,6 +132,11 @@ func TestHeldUntilRead(t *testing.T) {
 		synctest.Wait()
 		if !slices.Equal(server.noted, []string{"a"}) || len(w.agent.Status().Held) > 0 {
 			t.Errorf("noted: %q, held: %+v", server.noted, w.agent.Status().Held)
+		}
+		asks := w.asks.Load()
+		time.Sleep(time.Hour)
+		if n := w.asks.Load() - asks; n > 0 {
+			t.Errorf("the controller was asked %d times, and nobody is held", n)
 		}
 		// What it was asked again, and what the controller says then, does not matter any more.
 		asked := server.asked

@@ -186,3 +186,25 @@ func TestReachOfPositions(t *testing.T) {
 		reaches("with a part of which it is not told", antrea.Reach{Live: true, Tells: true, Pods: 26})
 	})
 }
+
+// How far a controller has read is told when it is asked for, whatever it has told before.
+func TestReachIsAskedFor(t *testing.T) {
+	inBubble(t, antrea.Options{}, tells(sample(), "a 1 1 1 1@c pod:k.0.3"), func(t *testing.T, c *controller, s *antrea.Source) {
+		pass(time.Minute)
+		is(t, s, sample())
+		state := s.State()
+		c.with(func(c *controller) { c.moment = "a 1 1 1 1@c pod:m.2.3" })
+		pass(time.Minute)
+		if got := s.Reach(); got.Pods != 20 {
+			t.Errorf("before it is asked: %+v", got)
+		}
+		s.AskReach()
+		pass(10 * time.Second)
+		if got := s.Reach(); got != (antrea.Reach{Live: true, Tells: true, Pods: 22}) {
+			t.Errorf("asked: %+v", got)
+		}
+		if s.State() != state || c.beginnings("networkpolicies") != 2 || c.beginnings("addressgroups") != 1 {
+			t.Errorf("another State, or %d and %d watches", c.beginnings("networkpolicies"), c.beginnings("addressgroups"))
+		}
+	})
+}

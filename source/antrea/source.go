@@ -49,7 +49,8 @@ type Source struct {
 	messages chan message
 	reports  *reporter
 	services atomic.Pointer[policy.Table[*policy.Service]]
-	nudge    signal // of services
+	nudge    signal // of services, and of ask
+	ask      atomic.Bool
 
 	state   atomic.Pointer[State]
 	changed signal
@@ -157,6 +158,13 @@ func (s *Source) Reach() Reach {
 // Reached has a message when Reach may return something else than before. It is for one
 // receiver.
 func (s *Source) Reached() <-chan struct{} { return s.reached }
+
+// AskReach asks the controller how far it has read by now. It tells that at the beginning of a watch, and
+// otherwise with what it tells: so the watch of policies begins anew.
+func (s *Source) AskReach() {
+	s.ask.Store(true)
+	s.nudge.send()
+}
 
 func (s *Source) setReach(r Reach) {
 	s.mu.Lock()
@@ -268,6 +276,9 @@ func (l *loop) run(ctx context.Context) {
 			default:
 			}
 			break
+		}
+		if s.ask.Swap(false) && l.intake.parts[0].isLive() {
+			l.end(0, errAsked)
 		}
 		if services := s.services.Load(); services != nil {
 			l.intake.reader.SetServices(*services)
@@ -399,6 +410,8 @@ func (s *stopwatch) run(now time.Time) time.Duration {
 func (s *stopwatch) stop(now time.Time) {
 	s.sum, s.since = s.run(now), time.Time{}
 }
+
+var errAsked = errors.New("how far the controller has read is asked for")
 
 var errOtherController = errors.New("the other watches are of another controller")
 

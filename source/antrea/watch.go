@@ -93,7 +93,9 @@ func (w *watcher) once(ctx context.Context) error {
 
 // isOurs says whether err is that we have ended a watch to begin it anew: where the others are, that is
 // where its client leads, or elsewhere.
-func isOurs(err error) bool { return errors.Is(err, errOtherController) || errors.Is(err, errBehind) }
+func isOurs(err error) bool {
+	return errors.Is(err, errOtherController) || errors.Is(err, errBehind) || errors.Is(err, errAsked)
+}
 
 // failed tells the dialer that a watch by client has failed, unless we have ended it.
 func (w *watcher) failed(c *connection, client *client, err error) {

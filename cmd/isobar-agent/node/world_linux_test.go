@@ -217,6 +217,7 @@ func (s *fixedSource) Changed() <-chan struct{}      { return s.changed }
 func (s *fixedSource) SetRealized([]antrea.Realized) {}
 func (s *fixedSource) Reach() antrea.Reach           { return antrea.Reach{} }
 func (s *fixedSource) Reached() <-chan struct{}      { return nil }
+func (s *fixedSource) AskReach()                     {}
 func (s *fixedSource) Status() antrea.Status         { return antrea.Status{} }
 func (s *fixedSource) Noticed() <-chan struct{}      { return nil }
 func (s *fixedSource) set(rs policy.Ruleset) {
