@@ -208,6 +208,10 @@ func (c *cluster) startNodes(o options, paths map[string]string, kubeconfig stri
 			t.Fatal(err)
 		}
 	}
+	// Those that another test has left would be peers of ours.
+	if err := c.core.CoreV1().Nodes().DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var kubelets sync.WaitGroup
 	t.Cleanup(func() { cancel(); kubelets.Wait() }) // also where the start fails
