@@ -6,15 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"log/slog"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -60,8 +63,7 @@ func labCommand() *cobra.Command {
 		Long: `Runs a real Kubernetes API server, Isobar's controller, and on each Node Isobar's agent, its CNI plugin and
 nftables. Nodes and Pods are network namespaces of this machine, so it must be run as root. It plugs in the Pods of
 a sample, or of the manifests given, enforces their policies, sends packets from each Pod to each other, prints
-what came of them, and goes on until interrupted. Nothing of it is left behind then; when it is killed, a folder
-of temporary files is.`,
+what came of them, and goes on until interrupted. Nothing of it is left behind then, also when it is killed.`,
 		Example: `  sudo isobar lab
   sudo isobar lab --nodes 3 --ipv6 --port TCP/80,UDP/53
   sudo isobar lab --once -f ./world -f policies.yaml`,
@@ -80,6 +82,48 @@ of temporary files is.`,
 	flags.StringSliceVar(&f.ports, "port", []string{"TCP/5432", "TCP/80"}, "protocols and ports to ask on")
 	flags.DurationVar(&f.patience, "timeout", 2*time.Minute, "how long Pods may take to run")
 	return cmd
+}
+
+// sweepCommand removes the folder of a lab when its standard input ends, which is when the lab has ended,
+// however it did.
+func sweepCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "lab-sweep FOLDER", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !strings.HasPrefix(filepath.Base(args[0]), labPrefix) {
+				return fmt.Errorf("%s is no folder of a lab", args[0])
+			}
+			_, _ = io.Copy(io.Discard, cmd.InOrStdin())
+			// A control plane that ends with the lab writes for some seconds.
+			for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+				err := os.RemoveAll(args[0])
+				if _, gone := os.Stat(args[0]); errors.Is(gone, fs.ErrNotExist) || time.Now().After(end) {
+					return err
+				}
+			}
+		},
+	}
+}
+
+const labPrefix = "isobar-lab-"
+
+// sweepAfter has a folder removed when this process ends; swept waits for who does that.
+func sweepAfter(dir string) (swept func() error, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self, "lab-sweep", dir)
+	cmd.Args[0] = os.Args[0] // by which a program knows what it is called as
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Ctrl-C is not for it
+	end, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return func() error { return errors.Join(end.Close(), cmd.Wait()) }, nil
 }
 
 // labRun is one run of `isobar lab`.
@@ -114,10 +158,14 @@ func (l *labRun) run(parent context.Context) (err error) {
 	if _, err := portsOf(l.flags.ports); err != nil {
 		return err
 	}
-	if l.dir, err = os.MkdirTemp("", "isobar-lab-"); err != nil {
+	if l.dir, err = os.MkdirTemp("", labPrefix); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(l.dir)) }()
+	swept, err := sweepAfter(l.dir)
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(l.dir))
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(l.dir), swept()) }()
 	l.log = slog.New(slog.NewTextHandler(l.progress, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	log.SetOutput(io.Discard) // what serves HTTP tells of every connection that was only tried

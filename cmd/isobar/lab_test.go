@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"isobar.dev/control/plane/planetest"
 	simlab "isobar.dev/sim/lab"
 )
 
@@ -46,5 +50,41 @@ func TestLab(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(temp, "isobar-lab-*")); len(left) > 0 {
 		t.Errorf("left: %q", left)
+	}
+}
+
+// A lab that is killed leaves nothing, whatever it was at.
+func TestLabKilled(t *testing.T) {
+	if err := simlab.Missing(); err != nil {
+		t.Skip(err)
+	}
+	for _, when := range []string{"API server ready", "Nodes run"} {
+		temp := t.TempDir()
+		cmd := exec.Command("isobar", "lab")
+		cmd.Env = append(os.Environ(), "TMPDIR="+temp)
+		progress, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(progress)
+		for lines.Scan() && !strings.Contains(lines.Text(), when) {
+		}
+		if left, _ := filepath.Glob(filepath.Join(temp, labPrefix+"*")); len(left) != 1 {
+			t.Errorf("%q: folders %q", when, left)
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+		planetest.Eventually(t, "nothing is left", func(context.Context) error {
+			left, err := filepath.Glob(filepath.Join(temp, labPrefix+"*"))
+			if len(left) > 0 {
+				return fmt.Errorf("left: %q", left)
+			}
+			return err
+		})
 	}
 }
