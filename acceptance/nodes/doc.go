@@ -15,8 +15,9 @@
 //
 // What is scaled for CI, and can have its size by ISOBAR_FAULTS=full:
 //
-//	F1   agents are killed 24 times; full: 200; ISOBAR_FAULTS_KILLS has another number
+//	F1   agents are killed 12 times; full: 200; ISOBAR_FAULTS_KILLS has another number
 //	F3   two files are damaged; full: three
+//	F4   the API server is away for 3 s; full: ten minutes
 //	F13  a policy flaps for 3 s; full: for a minute
 //	F20  60 Pods are added and removed, 16 at a time; full: 500; ISOBAR_FAULTS_PODS has another number
 package nodes
