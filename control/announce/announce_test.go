@@ -11,6 +11,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -200,8 +201,16 @@ func TestHeartbeat(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	}
+	// Owners are there: what has none is deleted.
+	owner := func(name string) []metav1.OwnerReference {
+		o, err := client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []metav1.OwnerReference{{APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService", Name: name, UID: o.GetUID()}}
+	}
 	info := antreav1beta1.AntreaControllerInfo{
-		ObjectMeta: metav1.ObjectMeta{Name: "not its name", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apiregistration.k8s.io/v1", Kind: "APIService", Name: "v1.", UID: "u-1"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "not its name", OwnerReferences: owner("v1.")},
 		Version:    "isobar v1", ConnectedAgentNum: 3, APIPort: 5443, NodeRef: corev1.ObjectReference{Kind: "Node", Name: "n1"}, PodRef: corev1.ObjectReference{Kind: "Pod", Name: "p1"},
 		NetworkPolicyControllerInfo: antreav1beta1.NetworkPolicyControllerInfo{NetworkPolicyNum: 7},
 		ControllerConditions:        []antreav1beta1.ControllerCondition{{Type: antreav1beta1.ControllerHealthy, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}},
@@ -226,7 +235,7 @@ func TestHeartbeat(t *testing.T) {
 	if err := beat(true); err != nil {
 		t.Fatal(err)
 	}
-	info.ConnectedAgentNum, info.OwnerReferences[0].UID = 0, "u-2" // which was deleted and made again
+	info.ConnectedAgentNum, info.OwnerReferences = 0, owner("v1.apps")
 	if err := beat(false); err != nil {
 		t.Fatal(err)
 	}
