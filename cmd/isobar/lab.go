@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,6 +41,7 @@ import (
 	"isobar.dev/control/webhook"
 	"isobar.dev/dataplane/route"
 	"isobar.dev/deploy/crd"
+	"isobar.dev/policy"
 	"isobar.dev/sim/kubelet"
 	simlab "isobar.dev/sim/lab"
 	"isobar.dev/source/antrea"
@@ -65,7 +67,7 @@ nftables. Nodes and Pods are network namespaces of this machine, so it must be r
 a sample, or of the manifests given, enforces their policies, sends packets from each Pod to each other, prints
 what came of them, and goes on until interrupted. Nothing of it is left behind then, also when it is killed.`,
 		Example: `  sudo isobar lab
-  sudo isobar lab --nodes 3 --ipv6 --port TCP/80,UDP/53
+  sudo isobar lab --nodes 3 --ipv6 --port TCP/80,UDP/53,SCTP/7,ICMP
   sudo isobar lab --once -f ./world -f policies.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -79,7 +81,7 @@ what came of them, and goes on until interrupted. Nothing of it is left behind t
 	flags.BoolVar(&f.once, "once", false, "end after the table")
 	flags.StringVar(&f.mode, "traffic-mode", string(route.Encap), "how Pods of other Nodes are reached: encap, hybrid")
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "manifests, files or folders, instead of the sample")
-	flags.StringSliceVar(&f.ports, "port", []string{"TCP/5432", "TCP/80"}, "protocols and ports to ask on")
+	flags.StringSliceVar(&f.ports, "port", []string{"TCP/5432", "TCP/80"}, "what to ask on: TCP, UDP and SCTP with ports, and ICMP")
 	flags.DurationVar(&f.patience, "timeout", 2*time.Minute, "how long Pods may take to run")
 	return cmd
 }
@@ -114,7 +116,7 @@ func sweepAfter(dir string) (swept func() error, err error) {
 		return nil, err
 	}
 	cmd := exec.Command(self, "lab-sweep", dir)
-	cmd.Args[0] = os.Args[0] // by which a program knows what it is called as
+	cmd.Args[0] = os.Args[0]                              // by which a program knows what it is called as
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that Ctrl-C is not for it
 	end, err := cmd.StdinPipe()
 	if err != nil {
@@ -430,17 +432,27 @@ func (l *labRun) awaitPolicies(ctx context.Context) error {
 
 // labPort is what is asked on.
 type labPort struct {
-	protocol string
-	port     uint16
+	protocol policy.Protocol
+	port     uint16 // of all but ICMP
+}
+
+var labProtocols = map[string]policy.Protocol{"TCP": policy.TCP, "UDP": policy.UDP, "SCTP": policy.SCTP, "ICMP": policy.ICMP}
+
+func (p labPort) String() string {
+	if p.protocol == policy.ICMP {
+		return "ICMP"
+	}
+	return fmt.Sprintf("%v/%d", p.protocol, p.port)
 }
 
 func portsOf(texts []string) ([]labPort, error) {
 	var out []labPort
 	for _, text := range texts {
-		protocol, number, _ := strings.Cut(text, "/")
+		name, number, _ := strings.Cut(text, "/")
+		protocol, ok := labProtocols[name]
 		n, err := strconv.ParseUint(number, 10, 16)
-		if err != nil || n == 0 || protocol != "TCP" && protocol != "UDP" {
-			return nil, fmt.Errorf("--port %q: want TCP or UDP, a slash and a number, as TCP/80", text)
+		if !ok || (protocol == policy.ICMP) != (number == "") || protocol != policy.ICMP && (err != nil || n == 0) {
+			return nil, fmt.Errorf("--port %q: want TCP, UDP or SCTP, a slash and a number, as TCP/80, or ICMP", text)
 		}
 		out = append(out, labPort{protocol, uint16(n)})
 	}
@@ -467,21 +479,98 @@ func (l *labRun) printReach(ctx context.Context, pods []corev1.Pod) error {
 	return nil
 }
 
-func (l *labRun) printTable(ctx context.Context, pods []corev1.Pod, port labPort, is4 bool) error {
-	var probes []simlab.Probe
+// pair is two Pods, and the address of the second that is asked.
+type pair struct {
+	from, to *simlab.Pod
+	addr     netip.Addr
+}
+
+// pairs returns those that can be asked over a family, by the Pods' order.
+func (l *labRun) pairs(pods []corev1.Pod, is4 bool) []pair {
+	var out []pair
 	for _, from := range pods {
 		for _, to := range pods {
 			src, dst := l.lab.Pod(from.Namespace, from.Name), l.lab.Pod(to.Namespace, to.Name)
 			if src == nil || dst == nil || src == dst {
 				continue
 			}
-			i := slices.IndexFunc(dst.Addrs, func(a netip.Addr) bool { return a.Is4() == is4 })
-			if i >= 0 {
-				probes = append(probes, simlab.Probe{From: src.Space, To: dst.Space, Addr: dst.Addrs[i], Protocol: port.protocol, Port: port.port})
+			if i := slices.IndexFunc(dst.Addrs, func(a netip.Addr) bool { return a.Is4() == is4 }); i >= 0 {
+				out = append(out, pair{src, dst, dst.Addrs[i]})
 			}
 		}
 	}
-	verdicts, err := simlab.Ask(ctx, probes)
+	return out
+}
+
+// ask sends a packet for each pair: by sockets where the kernel has such, and else as it is.
+func (p labPort) ask(ctx context.Context, pairs []pair) ([]simlab.Verdict, error) {
+	if p.protocol == policy.ICMP || p.protocol == policy.SCTP {
+		return p.askRaw(ctx, pairs)
+	}
+	probes := make([]simlab.Probe, len(pairs))
+	for i, x := range pairs {
+		probes[i] = simlab.Probe{From: x.from.Space, To: x.to.Space, Addr: x.addr, Protocol: p.protocol.String(), Port: p.port}
+	}
+	return simlab.Ask(ctx, probes)
+}
+
+func (p labPort) askRaw(ctx context.Context, pairs []pair) (out []simlab.Verdict, err error) {
+	within := map[*simlab.Pod]*simlab.Wire{}
+	var wires []*simlab.Wire
+	defer func() {
+		for _, w := range wires {
+			err = errors.Join(err, w.Close())
+		}
+	}()
+	open := func(pod *simlab.Pod, is4 bool) error {
+		i := slices.IndexFunc(pod.Addrs, func(a netip.Addr) bool { return a.Is4() == is4 })
+		if i < 0 || within[pod] != nil {
+			return nil
+		}
+		w, err := pod.Within(pod.Addrs[i])
+		if err == nil {
+			within[pod], wires = w, append(wires, w)
+		}
+		return err
+	}
+	for _, x := range pairs {
+		if err := errors.Join(open(x.from, x.addr.Is4()), open(x.to, x.addr.Is4())); err != nil {
+			return nil, err
+		}
+	}
+	out = make([]simlab.Verdict, len(pairs))
+	for i := range out {
+		out[i] = simlab.Drop
+	}
+	for try := range uint32(2) { // a loaded machine may be late
+		for i, x := range pairs {
+			from := within[x.from]
+			if out[i] != simlab.Drop || from == nil {
+				continue
+			}
+			f := policy.Flow{From: policy.Endpoint{Addr: from.Addr}, To: policy.Endpoint{Addr: x.addr}, Protocol: p.protocol, SourcePort: uint16(40000 + try), Port: p.port, ICMPType: 8}
+			if x.addr.Is6() && p.protocol == policy.ICMP {
+				f.ICMPType = 128
+			}
+			if err := from.Send(simlab.Packet(f, uint32(i))); err != nil {
+				return nil, err
+			}
+		}
+		err := simlab.Receive(wires, simlab.Patience, func(_ *simlab.Wire, packet []byte) {
+			if n, v, ok := simlab.Number(packet); ok && int(n) < len(out) && out[n] != simlab.Allow {
+				out[n] = v
+			}
+		})
+		if err := cmp.Or(err, ctx.Err()); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (l *labRun) printTable(ctx context.Context, pods []corev1.Pod, port labPort, is4 bool) error {
+	pairs := l.pairs(pods, is4)
+	verdicts, err := port.ask(ctx, pairs)
 	if err != nil {
 		return err
 	}
@@ -489,7 +578,7 @@ func (l *labRun) printTable(ctx context.Context, pods []corev1.Pod, port labPort
 	if !is4 {
 		family = "IPv6"
 	}
-	fmt.Fprintf(l.out, "\nWho reaches whom by %s/%d over %s, by packets (. yes, X dropped, R rejected):\n", port.protocol, port.port, family)
+	fmt.Fprintf(l.out, "\nWho reaches whom by %v over %s, by packets (. yes, X dropped, R rejected):\n", port, family)
 	w := tabwriter.NewWriter(l.out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, "FROM \\ TO")
 	for _, p := range pods {
@@ -501,7 +590,7 @@ func (l *labRun) printTable(ctx context.Context, pods []corev1.Pod, port labPort
 		for _, to := range pods {
 			cell := "-"
 			src, dst := l.lab.Pod(from.Namespace, from.Name), l.lab.Pod(to.Namespace, to.Name)
-			if next < len(probes) && src != nil && dst != nil && probes[next].From == src.Space && probes[next].To == dst.Space {
+			if next < len(pairs) && src != nil && dst != nil && pairs[next].from == src && pairs[next].to == dst {
 				cell = map[simlab.Verdict]string{simlab.Allow: ".", simlab.Drop: "X", simlab.Reject: "R"}[verdicts[next]]
 				next++
 			}

@@ -22,14 +22,14 @@ func TestLab(t *testing.T) {
 	}
 	temp := t.TempDir() // that of nobody else
 	var out, progress bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "isobar", "lab", "--once", "--ipv6", "--nodes", "3")
+	cmd := exec.CommandContext(t.Context(), "isobar", "lab", "--once", "--ipv6", "--nodes", "3", "--port", "TCP/5432,TCP/80,UDP/53,SCTP/7,ICMP")
 	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	cmd.Stdout, cmd.Stderr = &out, &progress
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
 	tables := strings.Split(out.String(), "\nWho reaches whom by ")[1:]
-	if len(tables) != 4 {
+	if len(tables) != 10 {
 		t.Fatalf("%d tables:\n%s", len(tables), out.String())
 	}
 	for _, table := range tables {

@@ -91,7 +91,8 @@ func (p Probe) once(patience time.Duration) (Verdict, error) {
 	switch {
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return Drop, nil
-	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM),
+		errors.Is(err, unix.EHOSTUNREACH) && p.Protocol == "UDP": // as IPv4 says that something is prohibited
 		return Reject, nil
 	}
 	return "", fmt.Errorf("to %s by %s: %w", to, p.Protocol, err)

@@ -14,7 +14,7 @@ import (
 // comes to the Node as if a Pod had sent it, and what the Node has for the Pod is received
 // there. A Node is done with a packet when Send returns, unless it went to another Node.
 type Wire struct {
-	Interface string // of the Node; empty where the Wire is the Node itself
+	Interface string // of the Node; empty where the Wire is the Node itself, or within a Pod
 	Addr      netip.Addr
 	send      int
 	receive   []receiver
@@ -117,6 +117,22 @@ func (w *Wire) own() error {
 	if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: netlink.NewIPNet(w.Addr.AsSlice())}); err != nil {
 		return err
 	}
+	return w.open()
+}
+
+// Within returns a Wire that is a Pod, from inside: what is sent there is as if a process of the Pod had sent it, and
+// what the Pod takes is received there, of protocols that its kernel has no sockets for, too.
+func (p *Pod) Within(addr netip.Addr) (*Wire, error) {
+	return in(p.Space, func() (*Wire, error) {
+		w := &Wire{Addr: addr, send: -1}
+		if err := w.open(); err != nil {
+			return nil, errors.Join(fmt.Errorf("address %s of a Pod: %w", addr, err), w.Close())
+		}
+		return w, nil
+	})
+}
+
+func (w *Wire) open() (err error) {
 	const kind = unix.SOCK_RAW | unix.SOCK_NONBLOCK | unix.SOCK_CLOEXEC
 	family, protocols := unix.AF_INET, []byte{protocolTCP, protocolUDP, protocolICMP, unix.IPPROTO_SCTP}
 	if w.Addr.Is6() {

@@ -3,6 +3,7 @@ module isobar.dev/tools/cni
 go 1.26.0
 
 tool (
+	github.com/containernetworking/cni/cnitool
 	github.com/containernetworking/plugins/plugins/meta/bandwidth
 	github.com/containernetworking/plugins/plugins/meta/portmap
 )
