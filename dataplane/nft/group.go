@@ -118,7 +118,7 @@ func (m *memo) end(rs policy.Ruleset) {
 	}
 }
 
-// lower is lower, with what is known.
+// lower is Lower, with what is known.
 func (m *memo) lower(p Place, rs policy.Ruleset) (map[string]Object, []policy.Refusal) {
 	if m.last == nil || !m.last.turnInto(p, rs) {
 		m.last = nil // of which nothing is to be kept beside the next
