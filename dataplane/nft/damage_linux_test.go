@@ -159,6 +159,40 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// While the kernel refuses, packets meet the old rules, all of them.
+func TestRefusedUnderTraffic(t *testing.T) {
+	r := newRouter(t)
+	k := nft.Kernel{NetNS: int(r.ns)}
+	y := plan.NewSyncer("", r.driver)
+	old, s := worlds["tiers"](), worlds["egress"]()
+	r.sync(y, old)
+	have, err := k.Read("isobar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Somebody makes a chain that is to be made, and the Syncer does not know.
+	want, _ := nft.Lower(r.place, ruleset(s))
+	for key, o := range want {
+		if _, there := have[key]; o.Chain != nil && !there {
+			if err := k.Add("isobar", map[string]nft.Object{key: {Chain: &nft.Chain{Name: o.Chain.Name}}}, false); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	end := r.insist(all(old))
+	if _, err := y.Sync(t.Context(), ruleset(s)); !errors.Is(err, nft.ErrRefused) {
+		t.Errorf("refused: %v", err)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
+	}
+	r.sync(y, s)
+	if err := r.verify(s); err != nil {
+		t.Error(err)
+	}
+}
+
 // A table of our name that we have not made is not touched.
 func TestForeignTable(t *testing.T) {
 	r := newRouter(t)
