@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,6 +84,8 @@ type era struct {
 
 // judge holds what comes of probes against what there has been.
 type judge struct {
+	ports atomic.Uint32 // that probes were sent from
+
 	t testing.TB
 
 	mu     sync.Mutex
@@ -348,3 +351,7 @@ func (j *judge) excuses() (n int, during time.Duration) {
 	defer j.mu.Unlock()
 	return j.excused, j.last.Sub(j.first)
 }
+
+// port returns one to send a probe from, which no other probe has had for as long as a Node follows a
+// connection that has ended: a probe from the same port would go on with that.
+func (j *judge) port() uint16 { return uint16(10000 + j.ports.Add(1)%22000) }

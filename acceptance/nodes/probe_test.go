@@ -340,6 +340,9 @@ func (x *pod) try(t *trial) error {
 	if err != nil {
 		return err
 	}
+	if err := unix.Bind(fd, sockaddr(x.addr, x.judge.port())); err != nil {
+		return err
+	}
 	err = unix.Connect(fd, sockaddr(t.to.addr, t.port))
 	if err == nil && kind == unix.SOCK_DGRAM {
 		_, err = unix.Write(fd, []byte("x"))

@@ -380,7 +380,7 @@ func (r *simNodesRun) cut(ctx context.Context) error {
 	}
 	after := r.fleet.Counts()
 	r.report.Reconnect = &reconnectReport{
-		gapReport: gapOf(g), Equal: after.Equal - before.Equal, Unequal: after.Unequal - before.Unequal, After: after.Events - before.Events + after.Marks - before.Marks,
+		gapReport: gapOf(g), Equal: after.Equal - before.Equal, Unequal: after.Unequal - before.Unequal, After: after.Events - before.Events,
 	}
 	return nil
 }

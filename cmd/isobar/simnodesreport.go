@@ -95,7 +95,7 @@ type reconnectReport struct {
 	gapReport
 	Equal   int64 `json:"equal"`       // watches that began anew with what the agent had
 	Unequal int64 `json:"unequal"`     // with something else
-	After   int64 `json:"eventsAfter"` // and bookmarks
+	After   int64 `json:"eventsAfter"` // bookmarks, which say where the server stands, are none
 }
 
 type holdReport struct {
