@@ -84,7 +84,7 @@ type era struct {
 
 // judge holds what comes of probes against what there has been.
 type judge struct {
-	ports atomic.Uint32 // that probes were sent from
+	ports atomic.Uint32 // that probes were sent from, and identifiers of those by ICMP
 
 	t testing.TB
 

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"time"
@@ -43,7 +42,6 @@ type pod struct {
 	epoll  int
 	files  map[int32]func(events uint32) // what is done when something is to be read or written
 	icmp   int
-	nextID uint32
 	flows  []*trial
 	open   map[*probe]struct{}
 	echoes map[uint32]*probe // of ICMP
@@ -74,7 +72,7 @@ func (c *cluster) join(p *corev1.Pod) {
 	}
 	x := &pod{
 		key: p.Namespace + "/" + p.Name, id: policy.WorkloadID(policy.KindPod, p.Namespace, p.Name), addr: at.Addrs[0], judge: c.judge, space: at.Space,
-		nextID: rand.Uint32(), jobs: make(chan func(), 64), done: make(chan error, 1), files: map[int32]func(uint32){}, open: map[*probe]struct{}{}, echoes: map[uint32]*probe{},
+		jobs: make(chan func(), 64), done: make(chan error, 1), files: map[int32]func(uint32){}, open: map[*probe]struct{}{}, echoes: map[uint32]*probe{},
 	}
 	ready := make(chan error, 1)
 	go func() { x.done <- x.run(ready) }()
@@ -310,8 +308,7 @@ func (x *pod) try(t *trial) error {
 	p.until = p.sent.Add(silence)
 	x.open[p] = struct{}{}
 	if t.protocol == policy.ICMP {
-		x.nextID++
-		p.id = x.nextID
+		p.id = x.judge.ports.Add(1)
 		x.echoes[p.id] = p
 		b := []byte{8, 0, 0, 0}
 		b = binary.BigEndian.AppendUint32(b, p.id<<16|p.id>>16) // with another identifier it is another flow

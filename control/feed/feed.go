@@ -195,6 +195,9 @@ func (f *Feed) tellPolicies(old policy.Snapshot, before map[string]*shared, obje
 			if len(p.narrow[NetworkPolicies]) == 0 {
 				break
 			}
+			if _, isOther := slices.BinarySearch(objects.Policies, pc.ID); !isOther && !pc.Moved {
+				continue // a workload has come or gone, and others of the Target are under the same rules
+			}
 			had := pending{had: pc.Had}
 			if !pc.Moved {
 				had.before = before[pc.ID]
