@@ -174,7 +174,12 @@ func (r *reader) failed(ctx context.Context, err error) error {
 	if missing {
 		// The API server deletes a kind's objects before its definition, but a watch may be cut
 		// before it tells of all of them.
+		wasMissing := r.source.Status()[r.index].Missing
 		r.source.store.edit(func(e *edit) {
+			if wasMissing { // there is nothing of it, and to look for that costs as much as there is of others
+				e.came(r.kind, since)
+				return
+			}
 			e.replace(r.kind, nil)
 			e.listed(r.kind, since, 0)
 		})
