@@ -12,38 +12,42 @@ import (
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
-		"isobar.dev/api/isobar/v1alpha1.Plan":                        schema_isobardev_api_isobar_v1alpha1_Plan(ref),
-		"isobar.dev/api/isobar/v1alpha1.PlanChange":                  schema_isobardev_api_isobar_v1alpha1_PlanChange(ref),
-		"isobar.dev/api/isobar/v1alpha1.PlanCost":                    schema_isobardev_api_isobar_v1alpha1_PlanCost(ref),
-		"isobar.dev/api/isobar/v1alpha1.PlanObject":                  schema_isobardev_api_isobar_v1alpha1_PlanObject(ref),
-		"isobar.dev/api/isobar/v1alpha1.PlanProblem":                 schema_isobardev_api_isobar_v1alpha1_PlanProblem(ref),
-		"isobar.dev/api/isobar/v1alpha1.PlanRefusal":                 schema_isobardev_api_isobar_v1alpha1_PlanRefusal(ref),
-		"isobar.dev/api/isobar/v1alpha1.PlanSpec":                    schema_isobardev_api_isobar_v1alpha1_PlanSpec(ref),
-		"isobar.dev/api/isobar/v1alpha1.PlanStatus":                  schema_isobardev_api_isobar_v1alpha1_PlanStatus(ref),
-		"isobar.dev/api/isobar/v1alpha1.PlanTotals":                  schema_isobardev_api_isobar_v1alpha1_PlanTotals(ref),
-		"isobar.dev/api/isobar/v1alpha1.PlanUsage":                   schema_isobardev_api_isobar_v1alpha1_PlanUsage(ref),
-		"isobar.dev/api/isobar/v1alpha1.Target":                      schema_isobardev_api_isobar_v1alpha1_Target(ref),
-		"isobar.dev/api/isobar/v1alpha1.TargetList":                  schema_isobardev_api_isobar_v1alpha1_TargetList(ref),
-		"isobar.dev/api/isobar/v1alpha1.TargetPlan":                  schema_isobardev_api_isobar_v1alpha1_TargetPlan(ref),
-		"isobar.dev/api/isobar/v1alpha1.TargetStatus":                schema_isobardev_api_isobar_v1alpha1_TargetStatus(ref),
-		"isobar.dev/api/isobar/v1alpha1.TargetUsage":                 schema_isobardev_api_isobar_v1alpha1_TargetUsage(ref),
-		"isobar.dev/api/runtime/v1alpha1.IPAddress":                  schema_isobardev_api_runtime_v1alpha1_IPAddress(ref),
-		"isobar.dev/api/runtime/v1alpha1.NetworkInterface":           schema_isobardev_api_runtime_v1alpha1_NetworkInterface(ref),
-		"isobar.dev/api/runtime/v1alpha1.NetworkPolicyStatus":        schema_isobardev_api_runtime_v1alpha1_NetworkPolicyStatus(ref),
-		"isobar.dev/api/runtime/v1alpha1.SecurityGroup":              schema_isobardev_api_runtime_v1alpha1_SecurityGroup(ref),
-		"isobar.dev/api/runtime/v1alpha1.SecurityGroupList":          schema_isobardev_api_runtime_v1alpha1_SecurityGroupList(ref),
-		"isobar.dev/api/runtime/v1alpha1.SecurityGroupRule":          schema_isobardev_api_runtime_v1alpha1_SecurityGroupRule(ref),
-		"isobar.dev/api/runtime/v1alpha1.SecurityGroupStatus":        schema_isobardev_api_runtime_v1alpha1_SecurityGroupStatus(ref),
-		"isobar.dev/api/runtime/v1alpha1.VirtualMachine":             schema_isobardev_api_runtime_v1alpha1_VirtualMachine(ref),
-		"isobar.dev/api/runtime/v1alpha1.VirtualMachineList":         schema_isobardev_api_runtime_v1alpha1_VirtualMachineList(ref),
-		"isobar.dev/api/runtime/v1alpha1.VirtualMachinePolicy":       schema_isobardev_api_runtime_v1alpha1_VirtualMachinePolicy(ref),
-		"isobar.dev/api/runtime/v1alpha1.VirtualMachinePolicyList":   schema_isobardev_api_runtime_v1alpha1_VirtualMachinePolicyList(ref),
-		"isobar.dev/api/runtime/v1alpha1.VirtualMachinePolicyStatus": schema_isobardev_api_runtime_v1alpha1_VirtualMachinePolicyStatus(ref),
-		"isobar.dev/api/runtime/v1alpha1.VirtualMachineSpec":         schema_isobardev_api_runtime_v1alpha1_VirtualMachineSpec(ref),
-		"isobar.dev/api/runtime/v1alpha1.VirtualMachineStatus":       schema_isobardev_api_runtime_v1alpha1_VirtualMachineStatus(ref),
-		"isobar.dev/api/runtime/v1alpha1.Vpc":                        schema_isobardev_api_runtime_v1alpha1_Vpc(ref),
-		"isobar.dev/api/runtime/v1alpha1.VpcList":                    schema_isobardev_api_runtime_v1alpha1_VpcList(ref),
-		"isobar.dev/api/runtime/v1alpha1.VpcStatus":                  schema_isobardev_api_runtime_v1alpha1_VpcStatus(ref),
+		"isobar.dev/api/isobar/v1alpha1.Plan":                             schema_isobardev_api_isobar_v1alpha1_Plan(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanChange":                       schema_isobardev_api_isobar_v1alpha1_PlanChange(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanCost":                         schema_isobardev_api_isobar_v1alpha1_PlanCost(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanObject":                       schema_isobardev_api_isobar_v1alpha1_PlanObject(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanProblem":                      schema_isobardev_api_isobar_v1alpha1_PlanProblem(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanRefusal":                      schema_isobardev_api_isobar_v1alpha1_PlanRefusal(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanSpec":                         schema_isobardev_api_isobar_v1alpha1_PlanSpec(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanStatus":                       schema_isobardev_api_isobar_v1alpha1_PlanStatus(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanTotals":                       schema_isobardev_api_isobar_v1alpha1_PlanTotals(ref),
+		"isobar.dev/api/isobar/v1alpha1.PlanUsage":                        schema_isobardev_api_isobar_v1alpha1_PlanUsage(ref),
+		"isobar.dev/api/isobar/v1alpha1.Target":                           schema_isobardev_api_isobar_v1alpha1_Target(ref),
+		"isobar.dev/api/isobar/v1alpha1.TargetList":                       schema_isobardev_api_isobar_v1alpha1_TargetList(ref),
+		"isobar.dev/api/isobar/v1alpha1.TargetPlan":                       schema_isobardev_api_isobar_v1alpha1_TargetPlan(ref),
+		"isobar.dev/api/isobar/v1alpha1.TargetStatus":                     schema_isobardev_api_isobar_v1alpha1_TargetStatus(ref),
+		"isobar.dev/api/isobar/v1alpha1.TargetUsage":                      schema_isobardev_api_isobar_v1alpha1_TargetUsage(ref),
+		"isobar.dev/api/runtime/v1alpha1.IPAddress":                       schema_isobardev_api_runtime_v1alpha1_IPAddress(ref),
+		"isobar.dev/api/runtime/v1alpha1.NetworkInterface":                schema_isobardev_api_runtime_v1alpha1_NetworkInterface(ref),
+		"isobar.dev/api/runtime/v1alpha1.NetworkPolicyStatus":             schema_isobardev_api_runtime_v1alpha1_NetworkPolicyStatus(ref),
+		"isobar.dev/api/runtime/v1alpha1.SecurityGroup":                   schema_isobardev_api_runtime_v1alpha1_SecurityGroup(ref),
+		"isobar.dev/api/runtime/v1alpha1.SecurityGroupList":               schema_isobardev_api_runtime_v1alpha1_SecurityGroupList(ref),
+		"isobar.dev/api/runtime/v1alpha1.SecurityGroupRule":               schema_isobardev_api_runtime_v1alpha1_SecurityGroupRule(ref),
+		"isobar.dev/api/runtime/v1alpha1.SecurityGroupStatus":             schema_isobardev_api_runtime_v1alpha1_SecurityGroupStatus(ref),
+		"isobar.dev/api/runtime/v1alpha1.VirtualMachine":                  schema_isobardev_api_runtime_v1alpha1_VirtualMachine(ref),
+		"isobar.dev/api/runtime/v1alpha1.VirtualMachineInterface":         schema_isobardev_api_runtime_v1alpha1_VirtualMachineInterface(ref),
+		"isobar.dev/api/runtime/v1alpha1.VirtualMachineList":              schema_isobardev_api_runtime_v1alpha1_VirtualMachineList(ref),
+		"isobar.dev/api/runtime/v1alpha1.VirtualMachinePolicy":            schema_isobardev_api_runtime_v1alpha1_VirtualMachinePolicy(ref),
+		"isobar.dev/api/runtime/v1alpha1.VirtualMachinePolicyList":        schema_isobardev_api_runtime_v1alpha1_VirtualMachinePolicyList(ref),
+		"isobar.dev/api/runtime/v1alpha1.VirtualMachinePolicyStatus":      schema_isobardev_api_runtime_v1alpha1_VirtualMachinePolicyStatus(ref),
+		"isobar.dev/api/runtime/v1alpha1.VirtualMachineRuntimeInfo":       schema_isobardev_api_runtime_v1alpha1_VirtualMachineRuntimeInfo(ref),
+		"isobar.dev/api/runtime/v1alpha1.VirtualMachineRuntimeInfoList":   schema_isobardev_api_runtime_v1alpha1_VirtualMachineRuntimeInfoList(ref),
+		"isobar.dev/api/runtime/v1alpha1.VirtualMachineRuntimeInfoStatus": schema_isobardev_api_runtime_v1alpha1_VirtualMachineRuntimeInfoStatus(ref),
+		"isobar.dev/api/runtime/v1alpha1.VirtualMachineSpec":              schema_isobardev_api_runtime_v1alpha1_VirtualMachineSpec(ref),
+		"isobar.dev/api/runtime/v1alpha1.VirtualMachineStatus":            schema_isobardev_api_runtime_v1alpha1_VirtualMachineStatus(ref),
+		"isobar.dev/api/runtime/v1alpha1.Vpc":                             schema_isobardev_api_runtime_v1alpha1_Vpc(ref),
+		"isobar.dev/api/runtime/v1alpha1.VpcList":                         schema_isobardev_api_runtime_v1alpha1_VpcList(ref),
+		"isobar.dev/api/runtime/v1alpha1.VpcStatus":                       schema_isobardev_api_runtime_v1alpha1_VpcStatus(ref),
 	}
 }
 
@@ -1294,6 +1298,46 @@ func schema_isobardev_api_runtime_v1alpha1_VirtualMachine(ref common.ReferenceCa
 	}
 }
 
+func schema_isobardev_api_runtime_v1alpha1_VirtualMachineInterface(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "VirtualMachineInterface is a network interface as the machine itself has it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Default: "",
+							Type:    []string{"string"},
+							Format:  "",
+						},
+					},
+					"mac": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"ips": {
+						SchemaProps: spec.SchemaProps{
+							Type: []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"name"},
+			},
+		},
+	}
+}
+
 func schema_isobardev_api_runtime_v1alpha1_VirtualMachineList(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1462,6 +1506,224 @@ func schema_isobardev_api_runtime_v1alpha1_VirtualMachinePolicyStatus(ref common
 		},
 		Dependencies: []string{
 			"isobar.dev/api/runtime/v1alpha1.NetworkPolicyStatus"},
+	}
+}
+
+func schema_isobardev_api_runtime_v1alpha1_VirtualMachineRuntimeInfo(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "VirtualMachineRuntimeInfo is what the agent of a VM says of itself. It has the namespace and name of the VM's ExternalNode. The agent creates it every 10 seconds and when something changes; creating it anew replaces what it said before.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("isobar.dev/api/runtime/v1alpha1.VirtualMachineRuntimeInfoStatus"),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/runtime/v1alpha1.VirtualMachineRuntimeInfoStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_isobardev_api_runtime_v1alpha1_VirtualMachineRuntimeInfoList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "VirtualMachineRuntimeInfoList is a list of VirtualMachineRuntimeInfo.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Type: []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("isobar.dev/api/runtime/v1alpha1.VirtualMachineRuntimeInfo"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/runtime/v1alpha1.VirtualMachineRuntimeInfo", "k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"},
+	}
+}
+
+func schema_isobardev_api_runtime_v1alpha1_VirtualMachineRuntimeInfoStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "VirtualMachineRuntimeInfoStatus is what the agent says, and what the server makes of it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"agentVersion": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"kernelVersion": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"osImage": {
+						SchemaProps: spec.SchemaProps{
+							Type:   []string{"string"},
+							Format: "",
+						},
+					},
+					"machineID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "MachineID is a hash of what tells this machine from others, the same after a reboot.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"state": {
+						SchemaProps: spec.SchemaProps{
+							Default: "",
+							Type:    []string{"string"},
+							Format:  "",
+						},
+					},
+					"interfaces": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Interfaces are those of the machine, but for loopback and what containers have.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("isobar.dev/api/runtime/v1alpha1.VirtualMachineInterface"),
+									},
+								},
+							},
+						},
+					},
+					"policies": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Policies is how many the server has told of, RealizedPolicies how many of them are enforced as they are now, FailedPolicies how many cannot be.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"realizedPolicies": {
+						SchemaProps: spec.SchemaProps{
+							Default: 0,
+							Type:    []string{"integer"},
+							Format:  "int32",
+						},
+					},
+					"failedPolicies": {
+						SchemaProps: spec.SchemaProps{
+							Default: 0,
+							Type:    []string{"integer"},
+							Format:  "int32",
+						},
+					},
+					"lastError": {
+						SchemaProps: spec.SchemaProps{
+							Description: "LastError says why something is not enforced, in 1024 bytes at most.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"startTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "StartTime is when the agent began.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"certificateExpirationTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "CertificateExpirationTime is of the certificate by which the agent is known.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"heartbeatTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "HeartbeatTime is when the agent said this, by the server's clock.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Conditions are the server's.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("k8s.io/apimachinery/pkg/apis/meta/v1.Condition"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"state", "policies", "realizedPolicies", "failedPolicies"},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/runtime/v1alpha1.VirtualMachineInterface", "k8s.io/apimachinery/pkg/apis/meta/v1.Condition", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
 	}
 }
 

@@ -21,6 +21,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Vpc{}, &VpcList{},
 		&SecurityGroup{}, &SecurityGroupList{},
 		&VirtualMachinePolicy{}, &VirtualMachinePolicyList{},
+		&VirtualMachineRuntimeInfo{}, &VirtualMachineRuntimeInfoList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
