@@ -189,7 +189,7 @@ func newScheme(more []Group) (*runtime.Scheme, serializer.CodecFactory, error) {
 		return nil, serializer.CodecFactory{}, err
 	}
 	s.AddKnownTypes(schema.GroupVersion{Group: isobarv1alpha1.GroupVersion.Group, Version: runtime.APIVersionInternal},
-		&isobarv1alpha1.Plan{}, &isobarv1alpha1.Target{}, &isobarv1alpha1.TargetList{})
+		&isobarv1alpha1.Plan{}, &isobarv1alpha1.Target{}, &isobarv1alpha1.TargetList{}, &isobarv1alpha1.AgentCertificate{})
 	internal := schema.GroupVersion{Group: runtimev1alpha1.GroupVersion.Group, Version: runtime.APIVersionInternal}
 	s.AddKnownTypes(internal,
 		&runtimev1alpha1.VirtualMachine{}, &runtimev1alpha1.VirtualMachineList{},

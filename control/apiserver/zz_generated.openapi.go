@@ -12,6 +12,9 @@ import (
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
+		"isobar.dev/api/isobar/v1alpha1.AgentCertificate":                 schema_isobardev_api_isobar_v1alpha1_AgentCertificate(ref),
+		"isobar.dev/api/isobar/v1alpha1.AgentCertificateSpec":             schema_isobardev_api_isobar_v1alpha1_AgentCertificateSpec(ref),
+		"isobar.dev/api/isobar/v1alpha1.AgentCertificateStatus":           schema_isobardev_api_isobar_v1alpha1_AgentCertificateStatus(ref),
 		"isobar.dev/api/isobar/v1alpha1.Plan":                             schema_isobardev_api_isobar_v1alpha1_Plan(ref),
 		"isobar.dev/api/isobar/v1alpha1.PlanChange":                       schema_isobardev_api_isobar_v1alpha1_PlanChange(ref),
 		"isobar.dev/api/isobar/v1alpha1.PlanCost":                         schema_isobardev_api_isobar_v1alpha1_PlanCost(ref),
@@ -48,6 +51,120 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"isobar.dev/api/runtime/v1alpha1.Vpc":                             schema_isobardev_api_runtime_v1alpha1_Vpc(ref),
 		"isobar.dev/api/runtime/v1alpha1.VpcList":                         schema_isobardev_api_runtime_v1alpha1_VpcList(ref),
 		"isobar.dev/api/runtime/v1alpha1.VpcStatus":                       schema_isobardev_api_runtime_v1alpha1_VpcStatus(ref),
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_AgentCertificate(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "AgentCertificate asks for the certificate of a machine's agent. It can only be created, by an agent that has a join token or a certificate, and is answered at once; the answer is kept nowhere. For whom the certificate is, what it is for and how long it is good is not asked: the token or the present certificate says who.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Metadata of the answer has the name of the machine's ExternalNode.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec is the question.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("isobar.dev/api/isobar/v1alpha1.AgentCertificateSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is the answer.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("isobar.dev/api/isobar/v1alpha1.AgentCertificateStatus"),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			"isobar.dev/api/isobar/v1alpha1.AgentCertificateSpec", "isobar.dev/api/isobar/v1alpha1.AgentCertificateStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_AgentCertificateSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "AgentCertificateSpec has the public key.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"request": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Request is a PKCS #10 request in PEM, of which only the public key counts: ECDSA P-256 or P-384, or Ed25519. That it is signed shows that who asks has the private key. At most 4096 bytes.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"request"},
+			},
+		},
+	}
+}
+
+func schema_isobardev_api_isobar_v1alpha1_AgentCertificateStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "AgentCertificateStatus has the certificate.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"certificate": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Certificate in PEM.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"caBundle": {
+						SchemaProps: spec.SchemaProps{
+							Description: "CABundle is the PEM of the authorities by which to verify the servers from now on.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"time": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Time is that of the server's clock when the certificate was made.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"expirationTimestamp": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ExpirationTimestamp is when the certificate ends, by the same clock.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
 	}
 }
 

@@ -125,6 +125,7 @@ func TestEveryKindIsThere(t *testing.T) {
 		"policy.networking.k8s.io/v1alpha1/BaselineAdminNetworkPolicy",
 		"policy.networking.k8s.io/v1alpha2/ClusterNetworkPolicy",
 		"nimbess.com/v1/UnifiedNetworkPolicy",
+		"isobar.dev/v1alpha2/AgentIdentity",
 	} {
 		if _, ok := got[want]; !ok {
 			t.Errorf("no CRD for %s", want)
@@ -137,10 +138,13 @@ func TestEveryKindIsThere(t *testing.T) {
 func TestSchemas(t *testing.T) {
 	all := kinds(t)
 	const (
+		digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 		acnp = "crd.antrea.io/v1beta1/ClusterNetworkPolicy"
 		cpa  = "crd.cloud.antrea.io/v1alpha1/CloudProviderAccount"
 		ces  = "crd.cloud.antrea.io/v1alpha1/CloudEntitySelector"
 		cnp  = "policy.networking.k8s.io/v1alpha2/ClusterNetworkPolicy"
+		aid  = "isobar.dev/v1alpha2/AgentIdentity"
 		banp = "policy.networking.k8s.io/v1alpha1/BaselineAdminNetworkPolicy"
 	)
 	for _, tt := range []struct{ name, kind, object, old, refused string }{
@@ -182,6 +186,12 @@ func TestSchemas(t *testing.T) {
 		{"mixed prefix", cnp, `{metadata: {name: x}, spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, to: [{networks: ["::ffff:1.2.3.4/128"]}]}]}}`, "", "networks[0]"},
 		{"denied name", cnp, `{metadata: {name: x}, spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, to: [{domainNames: ["example.com"]}]}]}}`, "", "domainNames can only be used with the action Accept"},
 		{"port name of a network", cnp, `{metadata: {name: x}, spec: {tier: Admin, priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, to: [{networks: ["10.0.0.0/8"]}], protocols: [{destinationNamedPort: web}]}]}}`, "", "a port name cannot be used"},
+
+		{"identity", aid, `{spec: {joinToken: {hash: "sha256:` + digest + `", expirationTimestamp: "2026-01-01T00:00:00Z"}}, status: {keys: [{fingerprint: "sha256:` + digest + `", issued: "2026-01-01T00:00:00Z", notAfter: "2026-01-01T00:00:00Z"}]}}`, "", ""},
+		{"a secret in place of its hash", aid, `{spec: {joinToken: {hash: "` + digest + `", expirationTimestamp: "2026-01-01T00:00:00Z"}}}`, "", "spec.joinToken.hash"},
+		{"a token for ever", aid, `{spec: {joinToken: {hash: "sha256:` + digest + `"}}}`, "", "expirationTimestamp: Required"},
+		{"a key without an end", aid, `{status: {keys: [{fingerprint: "sha256:` + digest + `", issued: "2026-01-01T00:00:00Z"}]}}`, "", "notAfter: Required"},
+		{"three keys", aid, `{status: {keys: [{fingerprint: a, issued: "2026-01-01T00:00:00Z", notAfter: "2026-01-01T00:00:00Z"}, {fingerprint: b, issued: "2026-01-01T00:00:00Z", notAfter: "2026-01-01T00:00:00Z"}, {fingerprint: c, issued: "2026-01-01T00:00:00Z", notAfter: "2026-01-01T00:00:00Z"}]}}`, "", "at most 2"},
 
 		{"the baseline", banp, `{metadata: {name: default}, spec: {subject: {namespaces: {}}}}`, "", ""},
 		{"another baseline", banp, `{metadata: {name: mine}, spec: {subject: {namespaces: {}}}}`, "", "named default"},
