@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ func TestConformanceByPackets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := newMachines(t)
+			m := newMachines(t, 3)
 			steps := 0
 			eachConformanceStep(t, filepath.Join(dir, name+".jsonl"), func(id string, s *conformanceStep) {
 				m.step(id, s)
@@ -50,6 +51,7 @@ type machines struct {
 	*testing.T
 	lab   *simlab.Lab
 	nodes map[string]*machine // by name in the tables
+	spare []*machine          // those that no name has
 	wires map[netip.Addr]*simlab.Wire
 	at    map[netip.Addr]*machine
 
@@ -63,8 +65,8 @@ type machine struct {
 	syncer *plan.Syncer
 }
 
-func newMachines(t *testing.T) *machines {
-	lab, err := simlab.New(simlab.Options{Nodes: 3, IPv6: true, Dir: t.TempDir()})
+func newMachines(t *testing.T, n int) *machines {
+	lab, err := simlab.New(simlab.Options{Nodes: n, IPv6: true, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,6 +83,11 @@ func newMachines(t *testing.T) *machines {
 		if err := n.Router(); err != nil {
 			t.Fatal(err)
 		}
+		x := &machine{Node: n}
+		driver := nft.NewDriver(nft.Config{NetNS: int(n.Space.Fd()), Place: func() nft.Place { return x.place }})
+		t.Cleanup(driver.Close)
+		x.syncer = plan.NewSyncer("", driver)
+		m.spare = append(m.spare, x)
 	}
 	return m
 }
@@ -90,16 +97,26 @@ func (m *machines) machine(name string) *machine {
 	m.Helper()
 	x := m.nodes[name]
 	if x == nil {
-		if len(m.nodes) == len(m.lab.Nodes) {
+		if len(m.spare) == 0 {
 			m.Fatalf("there are more Nodes than %d: %s", len(m.nodes), name)
 		}
-		x = &machine{Node: m.lab.Nodes[len(m.nodes)]}
-		driver := nft.NewDriver(nft.Config{NetNS: int(x.Space.Fd()), Place: func() nft.Place { return x.place }})
-		m.Cleanup(driver.Close)
-		x.syncer = plan.NewSyncer("", driver)
+		x, m.spare = m.spare[0], m.spare[1:]
 		m.nodes[name] = x
 	}
 	return x
+}
+
+// machineOf is the name of the machine of a workload, or "".
+func machineOf(w *policy.Workload) string {
+	switch {
+	case len(w.Addrs) == 0 || w.Terminated:
+	case w.Kind == policy.KindPod:
+		return w.Node
+	case w.Kind == policy.KindExternal:
+		name, _ := feed.NodeOf(w.Target)
+		return name
+	}
+	return ""
 }
 
 func (m *machines) step(id string, s *conformanceStep) {
@@ -128,22 +145,35 @@ func (m *machines) step(id string, s *conformanceStep) {
 	m.ask(id, s, world.Snapshot)
 }
 
-// plug makes the Pods of the Nodes those of a world.
+// plug makes the Pods of the Nodes, and the VMs, those of a world.
 func (m *machines) plug(s policy.Snapshot) {
 	m.Helper()
-	there := map[netip.Addr]bool{}
-	for _, x := range m.nodes {
+	names, at := map[string]bool{}, map[netip.Addr]string{}
+	for _, w := range s.Workloads.All() {
+		if name := machineOf(w); name != "" {
+			names[name], at[w.Addrs[0]] = true, name
+		}
+	}
+	for name, x := range m.nodes {
 		// The tables ask what is sent to Pods in any case.
 		x.place = nft.Place{Locals: []nft.Local{}, JudgeProbes: true}
+		if !names[name] && strings.Contains(name, "/") { // a VM, of which there are others in each table
+			m.spare = append(m.spare, x)
+			delete(m.nodes, name)
+		}
+	}
+	for addr := range maps.Clone(m.wires) {
+		if m.at[addr] != m.nodes[at[addr]] {
+			m.unplug(addr)
+		}
 	}
 	for _, w := range s.Workloads.All() {
-		if w.Kind != policy.KindPod || w.Terminated || w.Node == "" || len(w.Addrs) == 0 {
+		name := machineOf(w)
+		if name == "" {
 			continue
 		}
-		x, addr := m.machine(w.Node), w.Addrs[0]
-		there[addr] = true
-		if m.wires[addr] == nil || m.at[addr] != x {
-			m.unplug(addr)
+		x, addr := m.machine(name), w.Addrs[0]
+		if m.wires[addr] == nil {
 			wire, err := m.wire(x, w)
 			if err != nil {
 				m.Fatal(err)
@@ -157,20 +187,17 @@ func (m *machines) plug(s policy.Snapshot) {
 				}
 			}
 		}
-		if !w.HostNetwork {
+		if w.Kind == policy.KindExternal {
+			x.place.Locals = append(x.place.Locals, nft.Local{ID: w.ID, Addrs: w.Addrs, Host: true})
+		} else if !w.HostNetwork {
 			x.place.Locals = append(x.place.Locals, nft.Local{ID: w.ID, Addrs: w.Addrs, Interface: m.wires[addr].Interface})
-		}
-	}
-	for addr := range maps.Clone(m.wires) {
-		if !there[addr] {
-			m.unplug(addr)
 		}
 	}
 }
 
-// wire returns one to a Pod, or to the Node that the Pod shares its network with.
+// wire returns one to a Pod, or to the Node that the Pod shares its network with, or to a VM.
 func (m *machines) wire(x *machine, w *policy.Workload) (*simlab.Wire, error) {
-	if w.HostNetwork {
+	if w.HostNetwork || w.Kind == policy.KindExternal {
 		return x.Own(w.Addrs[0])
 	}
 	m.next++
@@ -181,6 +208,11 @@ func (m *machines) unplug(addr netip.Addr) {
 	if w := m.wires[addr]; w != nil {
 		if err := w.Close(); err != nil {
 			m.Error(err)
+		}
+		if w.Interface == "" {
+			if err := m.at[addr].Disown(addr); err != nil {
+				m.Error(err)
+			}
 		}
 		delete(m.wires, addr)
 		delete(m.at, addr)

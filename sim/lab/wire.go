@@ -109,6 +109,18 @@ func (n *Node) Own(addr netip.Addr) (*Wire, error) {
 	})
 }
 
+// Disown takes an address from the Node that Own gave it.
+func (n *Node) Disown(addr netip.Addr) error {
+	_, err := in(n.Space, func() (struct{}, error) {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, netlink.AddrDel(lo, &netlink.Addr{IPNet: netlink.NewIPNet(addr.AsSlice())})
+	})
+	return err
+}
+
 func (w *Wire) own() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
