@@ -3,10 +3,12 @@ package nodes_test
 import (
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // The API server is away from agents and from the controller, all watches are cut, and an agent starts
-// meanwhile: what the kernel has stays, and what has changed counts when it is there again.
+// meanwhile: what the kernel has stays, and what has changed, 30 % of all objects, counts when it is there again.
 func TestF04_F05_APIServerAway(t *testing.T) {
 	c := newCluster(t, options{})
 	base := c.m
@@ -17,7 +19,17 @@ func TestF04_F05_APIServerAway(t *testing.T) {
 	c.api.refuse()
 	c.behind.refuse()
 	time.Sleep(away)
-	c.set(base.with(c.shop.open(t, base), c.shop.namespace(c.shop.other(), "red")))
+	labels := func(ns, name, app string) object {
+		return changed(find[*corev1.Pod](t, base, ns, name), func(p *corev1.Pod) { p.Labels = appIs(app).MatchLabels })
+	}
+	others := []object{
+		c.shop.open(t, base), c.shop.shut(t, base), c.shop.namespace(c.shop.other(), "red"),
+		labels(c.shop.shop(), "web-1", "api"), labels(c.shop.other(), "free", "guest"),
+	}
+	if len(others)*10 < len(base)*3 {
+		t.Fatalf("%d of %d objects are less than 30 %%", len(others), len(base))
+	}
+	c.set(base.with(others...))
 	c.agents[0].kill()
 	c.agents[0].start()
 	time.Sleep(time.Second)

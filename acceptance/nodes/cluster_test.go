@@ -595,6 +595,11 @@ func (a *agent) behind(rulesets map[string]policy.Ruleset) string {
 			return fmt.Sprintf("%+v", s)
 		}
 	}
+	return a.differs(rulesets)
+}
+
+// differs says what the kernel of the Node has that is not as the Rulesets have it.
+func (a *agent) differs(rulesets map[string]policy.Ruleset) string {
 	place, err := a.c.place(a.node)
 	if err != nil {
 		return err.Error()

@@ -53,7 +53,7 @@ func TestF14_ChangesByHand(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		for _, name := range []string{"isobar-cni", "isobar-snat"} {
+		for _, name := range []string{"isobar-cni", "isobar-snat", "isobar-tunnel"} {
 			if !slices.ContainsFunc(chains, func(x *nftables.Chain) bool { return x.Table.Name == name }) {
 				return name + " is not there"
 			}
@@ -106,8 +106,13 @@ func TestF14_ChangesByHand(t *testing.T) {
 func (c *cluster) damage(what string, wrong verdict, do func() error, repaired func() string) {
 	t := c.t
 	t.Helper()
-	began := time.Now()
-	c.judge.excuse(func(*flow) verdict { return wrong })
+	began, w := time.Now(), c.judge.latest()
+	c.judge.excuse(func(f *flow) verdict {
+		if m := c.judge.meaning(w, f); m.egress == rejected { // what is not rejected here meets the rules there
+			return wrong | m.ingress
+		}
+		return wrong
+	})
 	if err := do(); err != nil {
 		t.Fatal(err)
 	}

@@ -92,7 +92,8 @@ type judge struct {
 	worlds []policy.Snapshot // since the last quiet moment, in their order
 	flows  []*flow           // by number; nil for those that are over
 	now    *era
-	tried  map[*era][]int // by flow, in eras that are waited for
+	tried  map[*era][]int  // by flow, in eras that are waited for
+	frozen func(*pod) bool // whose Node takes up nothing new; nil for nobody's
 
 	probes, wrong, excused      int
 	transitions, all, allProbes int
@@ -139,6 +140,15 @@ func (j *judge) excuse(f func(*flow) verdict) {
 	j.turn(f)
 }
 
+// freeze says of which Pods the Node enforces from now on what it did in the last quiet moment, and nothing
+// newer; nil for none.
+func (j *judge) freeze(f func(*pod) bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.frozen = f
+	j.turn(j.now.excused)
+}
+
 // turn begins another era. The caller holds the lock.
 func (j *judge) turn(excused func(*flow) verdict) {
 	j.t.Helper()
@@ -149,8 +159,15 @@ func (j *judge) turn(excused func(*flow) verdict) {
 			continue
 		}
 		var m meant
-		for _, w := range j.worlds {
-			m = m.and(j.meaning(w, f))
+		for i, w := range j.worlds {
+			x := j.meaning(w, f)
+			if i > 0 && j.frozen != nil && j.frozen(f.from) {
+				x.egress = 0
+			}
+			if i > 0 && j.frozen != nil && j.frozen(f.to) {
+				x.ingress = 0
+			}
+			m = m.and(x)
 		}
 		e.ok[i] = m.verdicts()
 		if f.isClosed {
@@ -307,6 +324,21 @@ func (j *judge) settle(what string) {
 		}
 	}
 	j.turn(j.now.excused)
+	j.mu.Unlock()
+	j.await(what)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.t.Logf("%s: %d probes, %d passed, %d lost, %d rejected; %d excused, %d wrong", what, j.probes, j.byVerdict[passed], j.byVerdict[lost], j.byVerdict[rejected], j.excused, j.wrong)
+	if j.wrong > 0 {
+		j.t.Errorf("%s: %d of %d probes had the verdict of no world:\n%s", what, j.wrong, j.probes, strings.Join(j.texts, "\n"))
+	}
+	j.probes, j.wrong, j.excused, j.texts, j.byVerdict, j.first, j.last = 0, 0, 0, nil, [anything + 1]int{}, time.Time{}, time.Time{}
+}
+
+// await returns when each flow has been tried twice in the era that there is now.
+func (j *judge) await(what string) {
+	j.t.Helper()
+	j.mu.Lock()
 	e := j.now // with those that are closed
 	tried := make([]int, len(j.flows))
 	j.tried[e] = tried
@@ -325,11 +357,6 @@ func (j *judge) settle(what string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	delete(j.tried, e)
-	j.t.Logf("%s: %d probes, %d passed, %d lost, %d rejected; %d excused, %d wrong", what, j.probes, j.byVerdict[passed], j.byVerdict[lost], j.byVerdict[rejected], j.excused, j.wrong)
-	if j.wrong > 0 {
-		j.t.Errorf("%s: %d of %d probes had the verdict of no world:\n%s", what, j.wrong, j.probes, strings.Join(j.texts, "\n"))
-	}
-	j.probes, j.wrong, j.excused, j.texts, j.byVerdict, j.first, j.last = 0, 0, 0, nil, [anything + 1]int{}, time.Time{}, time.Time{}
 }
 
 // reaches says which flow has not passed lately that should.

@@ -7,5 +7,6 @@
 // nothing is learned and nothing asked by broadcast.
 //
 // What leaves the cluster has the Node's address: one table of nftables does that,
-// with a set of all ranges of Pods.
+// with a set of all ranges of Pods. Another has the kernel not follow the tunnel's own
+// packets, between the Nodes of a set.
 package route

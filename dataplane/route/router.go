@@ -97,6 +97,7 @@ func (r *Router) Sync(_ context.Context, nodes []Node) error {
 	errs = append(errs, r.masquerade(nodes, self))
 	var tunnel netlink.Link
 	if r.config.Mode != NoEncap {
+		errs = append(errs, r.untrack(nodes, self))
 		if tunnel, err = r.device(uplink, self); err != nil {
 			errs = append(errs, err)
 		}

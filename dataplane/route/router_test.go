@@ -317,6 +317,48 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// What is in the tunnel is followed, and the tunnel itself is not; nor is it after somebody has taken the rules away.
+func TestTunnelIsNotFollowed(t *testing.T) {
+	e := newEstate(t)
+	routers := e.start(route.Encap)
+	for range 2 {
+		for family := range 2 {
+			if _, ok := e.heard(e.ns["a"], podOf(e.nodes[0], family), e.ns["b"], podOf(e.nodes[1], family)); !ok {
+				t.Error("b is not reached")
+			}
+		}
+		for _, name := range []string{"a", "b"} {
+			pods := 0
+			e.in(e.ns[name], func() {
+				for _, family := range []netlink.InetFamily{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+					all, err := netlink.ConntrackTableList(netlink.ConntrackTable, family)
+					e.check(err)
+					for _, x := range all {
+						if x.Forward.DstPort == route.Port {
+							t.Errorf("%s follows %v", name, x)
+						}
+						if x.Forward.DstPort == 7 {
+							pods++
+						}
+					}
+				}
+			})
+			if pods == 0 {
+				t.Errorf("%s follows nothing of Pods", name)
+			}
+			conn, err := nftables.New(nftables.WithNetNSFd(int(e.ns[name].Fd())))
+			e.check(err)
+			tables, err := conn.ListTables()
+			e.check(err)
+			for _, x := range tables {
+				conn.DelTable(x)
+			}
+			e.check(conn.Flush())
+			e.check(routers[name].Sync(t.Context(), e.nodes))
+		}
+	}
+}
+
 func TestHops(t *testing.T) {
 	node := func(name, addr string, ranges ...string) route.Node {
 		n := route.Node{Name: name}
