@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/path"
 	"k8s.io/apiserver/pkg/authorization/union"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
+
+	"isobar.dev/control/identity"
 )
 
 // authConfigMap has the authorities of clients and of the API server's front
@@ -74,8 +77,9 @@ func authenticate(ctx context.Context, config *genericapiserver.Config, client k
 	return nil
 }
 
-// authorize makes config ask the API server what a user may do.
-func authorize(config *genericapiserver.Config, client kubernetes.Interface) error {
+// authorize makes config ask the API server what a user may do, but for agents, whose rights are
+// always the same.
+func authorize(config *genericapiserver.Config, client kubernetes.Interface, agents *identity.Agents) error {
 	health, err := path.NewAuthorizer([]string{"/healthz", "/readyz", "/livez"})
 	if err != nil {
 		return fmt.Errorf("authorize: %w", err)
@@ -87,10 +91,15 @@ func authorize(config *genericapiserver.Config, client kubernetes.Interface) err
 	if err != nil {
 		return fmt.Errorf("authorize: %w", err)
 	}
-	config.Authorization.Authorizer, err = union.New(
+	all := []union.NamedAuthorizer{}
+	if agents != nil {
+		// First: what it denies nobody else may allow.
+		all = append(all, union.NamedAuthorizer{AuthorizerName: "agents", Authorizer: authorizer.AuthorizerFunc(agents.Authorize)})
+	}
+	config.Authorization.Authorizer, err = union.New(append(all,
 		union.NamedAuthorizer{AuthorizerName: "masters", Authorizer: authorizerfactory.NewPrivilegedGroups("system:masters")},
 		union.NamedAuthorizer{AuthorizerName: "health", Authorizer: health},
 		union.NamedAuthorizer{AuthorizerName: "delegated", Authorizer: delegated},
-	)
+	)...)
 	return err
 }

@@ -21,6 +21,7 @@ import (
 	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 	"isobar.dev/control/authority"
+	"isobar.dev/control/identity"
 	"isobar.dev/policy"
 )
 
@@ -46,6 +47,8 @@ type Options struct {
 	Planner Planner
 	// Groups are served besides.
 	Groups []Group
+	// Agents are taken besides those whom the API server knows. nil: there are none.
+	Agents *identity.Agents
 }
 
 // Server serves an Inventory.
@@ -53,6 +56,7 @@ type Server struct {
 	inventory Inventory
 	planner   Planner
 	more      []Group
+	agents    *identity.Agents
 	authority Certificates
 	client    kubernetes.Interface
 
@@ -87,7 +91,7 @@ func New(config *restclient.Config, inventory Inventory, o Options) (*Server, er
 	if err != nil {
 		return nil, fmt.Errorf("client of reviews: %w", err)
 	}
-	s := &Server{inventory: inventory, planner: o.Planner, more: o.Groups, authority: a, client: client, closing: make(chan struct{})}
+	s := &Server{inventory: inventory, planner: o.Planner, more: o.Groups, agents: o.Agents, authority: a, client: client, closing: make(chan struct{})}
 	s.vms = &vmResource{resource: newResource(virtualMachines(), s.closing), setTags: inventory.SetTags}
 	vpc, group, policies := newResource(vpcs(), s.closing), newResource(securityGroups(), s.closing), newResource(machinePolicies(), s.closing)
 	s.vpcs, s.groups, s.policies = &vpc, &group, &policies
@@ -184,7 +188,11 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	// costs an agent and us all that there is.
 	config.MinRequestTimeout = int(minWatch.Seconds())
 	config.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		return newTurns(genericapiserver.DefaultBuildHandlerChain(limitReports(h, s.more), c))
+		all := genericapiserver.DefaultBuildHandlerChain(limitReports(h, s.more), c)
+		if s.agents != nil {
+			all = s.agents.Handler(all)
+		}
+		return newTurns(all)
 	}
 	if err := describe(config, s.more); err != nil {
 		return nil, err
@@ -192,8 +200,15 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	if err := authenticate(ctx, config, s.client); err != nil {
 		return nil, err
 	}
-	if err := authorize(config, s.client); err != nil {
+	if err := authorize(config, s.client, s.agents); err != nil {
 		return nil, err
+	}
+	if s.agents != nil {
+		s.agents.ServersBy(s.authority.Bundle)
+		config.Authentication.Authenticator = s.agents.Authenticator(config.Authentication.Authenticator)
+		if err := config.Authentication.ApplyClientCert(s.agents.ClientCA(), config.SecureServing); err != nil {
+			return nil, fmt.Errorf("authenticate agents: %w", err)
+		}
 	}
 	server, err := config.Complete(nil).New("isobar-runtime", genericapiserver.NewEmptyDelegate())
 	if err != nil {
@@ -214,13 +229,18 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 			return nil, fmt.Errorf("serve %s: %w", g.Version, err)
 		}
 	}
-	if s.planner == nil {
+	own := map[string]rest.Storage{}
+	if s.planner != nil {
+		own[isobarv1alpha1.ResourcePlans], own[isobarv1alpha1.ResourceTargets] = planResource{s.planner}, targetResource{s.planner}
+	}
+	if s.agents != nil {
+		own[isobarv1alpha1.ResourceAgentCertificates] = s.agents.Certificates()
+	}
+	if len(own) == 0 {
 		return server, nil
 	}
 	group = genericapiserver.NewDefaultAPIGroupInfo(isobarv1alpha1.GroupVersion.Group, scheme, runtime.NewParameterCodec(scheme), codecs)
-	group.VersionedResourcesStorageMap[isobarv1alpha1.GroupVersion.Version] = map[string]rest.Storage{
-		isobarv1alpha1.ResourcePlans: planResource{s.planner}, isobarv1alpha1.ResourceTargets: targetResource{s.planner},
-	}
+	group.VersionedResourcesStorageMap[isobarv1alpha1.GroupVersion.Version] = own
 	if err := server.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", isobarv1alpha1.GroupVersion, err)
 	}
@@ -240,7 +260,8 @@ func (s serving) Name() string { return "runtime-api" }
 func (s serving) AddListener(dynamiccertificates.Listener) {}
 
 // CurrentCertKeyContent returns the PEM of the certificate and its key; nothing
-// when they cannot be made, upon which those of before stay.
+// when they cannot be made, upon which those of before stay. The authorities come after the certificate: an
+// agent that joins knows one by its hash alone.
 func (s serving) CurrentCertKeyContent() (certificate, key []byte) {
 	c, err := s.Certificate(nil)
 	if err != nil {
@@ -250,5 +271,8 @@ func (s serving) CurrentCertKeyContent() (certificate, key []byte) {
 	if err != nil {
 		return nil, nil
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+	for _, der := range c.Certificate {
+		certificate = append(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	return append(certificate, s.Bundle()...), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }

@@ -26,20 +26,22 @@ const (
 	// sharedLife is how long a shared authority is good for. In the last third of it
 	// a new one is made.
 	sharedLife = 365 * 24 * time.Hour
-	// settling is how long a new authority is only told of, before serving
-	// certificates are made of it: by then every API server believes it.
-	settling = time.Hour
+	// settling is how long a new authority is only told of, before certificates are made of it: by
+	// then every API server believes it, and every agent, who hears of it when its own certificate is
+	// renewed.
+	settling = 48 * time.Hour
 	// tries bounds how often a Secret is written that another replica writes too.
 	tries = 5
 )
 
 // Shared is a certificate authority that the replicas of one server have in
 // common, in a Secret. They replace it long before it expires: the bundle has the
-// new one for an hour before it is used, and the old one for as long as a serving
+// new one for two days before it is used, and the old one for as long as a serving
 // certificate of it may live.
 type Shared struct {
 	client          kubernetes.Interface
 	namespace, name string
+	of              string // in the authorities' names
 	hosts           []string
 
 	mu      sync.Mutex
@@ -58,7 +60,7 @@ type pair struct {
 // NewShared returns an authority in the Secret of that name, for serving
 // certificates for hosts. It reads nothing yet; call Refresh.
 func NewShared(client kubernetes.Interface, namespace, name string, hosts []string) *Shared {
-	return &Shared{client: client, namespace: namespace, name: name, hosts: hosts}
+	return &Shared{client: client, namespace: namespace, name: name, of: "controller", hosts: hosts}
 }
 
 // Refresh reads the Secret, and makes it, or a new authority in it, where that
@@ -94,7 +96,7 @@ func (s *Shared) refresh(ctx context.Context) error {
 	now := time.Now()
 	next := current(have, now)
 	if isDue(next, now) {
-		cert, key, _, err := newAuthority("controller", sharedLife)
+		cert, key, _, err := newAuthority(s.of, sharedLife)
 		if err != nil {
 			return err
 		}
@@ -213,7 +215,7 @@ func (s *Shared) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	case s.serving != nil && s.by.Equal(by.cert) && now.Before(s.renewAt):
 		return s.serving, nil
 	}
-	serving, err := newServing("controller", s.hosts, by.cert, by.key)
+	serving, err := newServing(s.of, s.hosts, by.cert, by.key)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
+	"isobar.dev/control/identity"
 )
 
 // resourceNodes is what a right to ask for Nodes is of. It is served nowhere.
@@ -67,8 +68,11 @@ func errLacks(u user.Info, a authorizer.AttributesRecord) error {
 
 // nodesOf returns the Nodes that a user stands for: a kubelet for its own; a
 // ServiceAccount for the Node of the Pod that its token is bound to, which the API
-// server vouches for, and for the VM that has its name.
+// server vouches for, and for the VM that has its name; an agent for its VM.
 func nodesOf(u user.Info) []string {
+	if namespace, name, ok := identity.VM(u); ok {
+		return []string{namespace + "/" + name}
+	}
 	if name, ok := strings.CutPrefix(u.GetName(), "system:node:"); ok {
 		if name == "" || !slices.Contains(u.GetGroups(), user.NodesGroup) {
 			return nil
