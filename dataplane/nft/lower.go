@@ -76,6 +76,7 @@ type class struct {
 	isolated  string
 	denies    bool
 	isHost    bool
+	behind    bool
 	rules     uint64
 }
 
@@ -97,6 +98,10 @@ func (l *lowering) table() {
 	enforced := make(map[string]*policy.Enforced, len(l.rs.Workloads))
 	for i := range l.rs.Workloads {
 		enforced[l.rs.Workloads[i].Workload.ID] = &l.rs.Workloads[i]
+	}
+	if l.place.Machine != nil {
+		l.machine(enforced)
+		return
 	}
 	doors := map[door][]Rule{} // what an address leads to
 	var self, own [7][]Element // by family
@@ -243,13 +248,6 @@ func stateValue(bits uint32) string { return string(binary.NativeEndian.AppendUi
 // bases adds the base chains. They depend on the Place alone, and not on policies, but for
 // answers, which come first.
 func (l *lowering) bases(answers []Rule) {
-	known := Rule{Verdict: Accept, Comment: "of a connection that has passed",
-		Matches: []Match{{Fields: []Field{FieldState}, Mask: stateValue(stateEstablished | stateRelated), Value: stateValue(0), Not: true}}}
-	// Without these a machine or Pod reaches nobody by IPv6. They are of one link alone.
-	neighbours := []Rule{
-		{Family: IPv6, Verdict: Accept, Comment: "neighbour discovery", Matches: []Match{is(FieldProtocol, byteValue(protoICMPv6)), {Fields: []Field{FieldType}, Value: byteValue(130), Last: byteValue(137)}}},
-		{Family: IPv6, Verdict: Accept, Comment: "listener reports", Matches: []Match{is(FieldProtocol, byteValue(protoICMPv6)), is(FieldType, byteValue(143))}},
-	}
 	var guard, itself, egress, ingress []Rule
 	for _, f := range families {
 		guard = append(guard, Rule{Family: f, Verdict: Drop, Counter: CounterName(counterGuard), Comment: "not an address of who is there",
@@ -258,24 +256,49 @@ func (l *lowering) bases(answers []Rule) {
 		egress = append(egress, Rule{Family: f, Verdict: Map, Map: mapName(policy.Egress, f), MapKey: []Field{FieldSource}})
 		ingress = append(ingress, Rule{Family: f, Verdict: Map, Map: mapName(policy.Ingress, f), MapKey: []Field{FieldDestination}})
 	}
-	loopback := func(f Field) Rule {
-		return Rule{Verdict: Accept, Comment: "of the machine with itself", Matches: []Match{is(f, nameValue("lo"))}}
-	}
-	input := slices.Concat([]Rule{known, loopback(FieldIn)}, neighbours, guard, l.bypass(policy.Ingress), egress, ingress)
-	forward := slices.Concat(answers, []Rule{known}, guard, itself, egress, ingress)
-	var own []Rule
-	if l.place.Mark != 0 {
-		own = []Rule{{Verdict: Accept, Comment: "of the agent", Matches: []Match{{Fields: []Field{FieldMark}, Mask: stateValue(MarkMask), Value: stateValue(l.place.Mark & MarkMask)}}}}
-	}
-	output := slices.Concat(answers, []Rule{known, loopback(FieldOut)}, neighbours, own, l.bypass(policy.Egress), egress)
+	input := slices.Concat([]Rule{known(), loopback(FieldIn)}, neighbours(), guard, l.bypass(policy.Ingress), egress, ingress)
+	forward := slices.Concat(answers, []Rule{known()}, guard, itself, egress, ingress)
+	output := slices.Concat(answers, []Rule{known(), loopback(FieldOut)}, neighbours(), l.own(), l.bypass(policy.Egress), egress)
 	if l.place.JudgeProbes {
 		output = append(output, ingress...)
 	}
-	for h, rules := range map[Hook][]Rule{Input: input, Forward: forward, Output: output} {
-		c := &Chain{Name: h.String(), Hook: h, Rules: rules}
-		c.seal("")
-		l.objects[chainKey(c.Name)] = Object{Chain: c}
+	l.base(Input, input)
+	l.base(Forward, forward)
+	l.base(Output, output)
+}
+
+// base adds a base chain.
+func (l *lowering) base(h Hook, rules []Rule) {
+	c := &Chain{Name: h.String(), Hook: h, Rules: rules}
+	c.seal("")
+	l.objects[chainKey(c.Name)] = Object{Chain: c}
+}
+
+// known is the rule of packets that belong to a connection that has passed.
+func known() Rule {
+	return Rule{Verdict: Accept, Comment: "of a connection that has passed",
+		Matches: []Match{{Fields: []Field{FieldState}, Mask: stateValue(stateEstablished | stateRelated), Value: stateValue(0), Not: true}}}
+}
+
+// neighbours are the rules of that without which a machine or Pod reaches nobody by IPv6. It is of one
+// link alone.
+func neighbours() []Rule {
+	return []Rule{
+		{Family: IPv6, Verdict: Accept, Comment: "neighbour discovery", Matches: []Match{is(FieldProtocol, byteValue(protoICMPv6)), {Fields: []Field{FieldType}, Value: byteValue(130), Last: byteValue(137)}}},
+		{Family: IPv6, Verdict: Accept, Comment: "listener reports", Matches: []Match{is(FieldProtocol, byteValue(protoICMPv6)), is(FieldType, byteValue(143))}},
 	}
+}
+
+func loopback(f Field) Rule {
+	return Rule{Verdict: Accept, Comment: "of the machine with itself", Matches: []Match{is(f, nameValue("lo"))}}
+}
+
+// own is the rule of what the agent itself sends.
+func (l *lowering) own() []Rule {
+	if l.place.Mark == 0 {
+		return nil
+	}
+	return []Rule{{Verdict: Accept, Comment: "of the agent", Matches: []Match{{Fields: []Field{FieldMark}, Mask: stateValue(MarkMask), Value: stateValue(l.place.Mark & MarkMask)}}}}
 }
 
 // bypass returns the rules of what passes unasked: one for the peers of all that are else alike.
@@ -284,6 +307,7 @@ func (l *lowering) bypass(d policy.Direction) []Rule {
 		family   Family
 		protocol policy.Protocol
 		ports    policy.Ports
+		source   policy.Ports
 	}
 	var order []alike
 	peers := map[alike][]policy.Block{}
@@ -291,7 +315,7 @@ func (l *lowering) bypass(d policy.Direction) []Rule {
 		if b.Direction != d || !b.Peer.IsValid() {
 			continue
 		}
-		key := alike{familyOf(b.Peer.Addr()), b.Protocol, b.Ports}
+		key := alike{familyOf(b.Peer.Addr()), b.Protocol, b.Ports, b.SourcePorts}
 		if peers[key] == nil {
 			order = append(order, key)
 		}
@@ -304,7 +328,7 @@ func (l *lowering) bypass(d policy.Direction) []Rule {
 	var out []Rule
 	for _, key := range order {
 		from := l.inBlocks(field, key.family, peers[key])
-		for _, t := range l.traffic([]policy.Traffic{{Protocol: key.protocol, Ports: key.ports}}, nil, key.family) {
+		for _, t := range l.traffic([]policy.Traffic{{Protocol: key.protocol, Ports: key.ports, SourcePorts: key.source}}, nil, key.family) {
 			out = append(out, Rule{Family: key.family, Verdict: Accept, Comment: "bypass", Matches: slices.Concat(from, t)})
 		}
 	}
@@ -344,7 +368,7 @@ func (l *lowering) chain(local Local, e *policy.Enforced, d policy.Direction, f 
 	if len(keys) == 0 && isolated == "" && !denies {
 		return ""
 	}
-	k := class{direction: d, family: f, network: e.Workload.Network, isolated: isolated, denies: denies, isHost: local.Host}
+	k := class{direction: d, family: f, network: e.Workload.Network, isolated: isolated, denies: denies, isHost: local.Host, behind: local.behind}
 	if d == policy.Ingress && len(e.Workload.Ports) > 0 {
 		k.ports = fmt.Sprint(e.Workload.Ports)
 	}
@@ -361,7 +385,7 @@ func (l *lowering) chain(local Local, e *policy.Enforced, d policy.Direction, f 
 			return m.chain
 		}
 	}
-	q := query{lowering: l, subject: e.Workload, direction: d, family: f, isHost: local.Host}
+	q := query{lowering: l, subject: e.Workload, direction: d, family: f, isHost: local.Host, behind: local.behind}
 	m := &members{keys: keys, chain: q.chain(keys, isolated, denies), ids: []string{e.Workload.ID}}
 	l.classes[k] = append(l.classes[k], m)
 	return m.chain
@@ -371,6 +395,9 @@ func (l *lowering) chain(local Local, e *policy.Enforced, d policy.Direction, f 
 func (l *lowering) refusals() []policy.Refusal {
 	var out []policy.Refusal
 	for k, list := range l.classes {
+		if k.behind {
+			continue // the same rules are told of the machine itself
+		}
 		for _, m := range list {
 			for _, key := range m.keys {
 				if r := l.rules[key]; r != nil {

@@ -14,6 +14,9 @@ type Place struct {
 	// Ruleset, as it says. A workload that is not among them is not here, and nothing is
 	// enforced for it.
 	Locals []Local
+	// Machine: all workloads of the Ruleset are this machine as a whole, and Locals is not
+	// looked at. There is a table then without any workload, too.
+	Machine *Machine
 	// Bypass is what passes to and from the machine itself before any rule is asked: a
 	// way for whoever has to mend a rule.
 	Bypass []Bypass
@@ -61,6 +64,8 @@ type Local struct {
 	// Held: it has not got its rules yet. Nothing passes but what the machine itself sends
 	// to it, whatever the Ruleset says.
 	Held bool
+	// behind: its rules are asked of what is passed on to who is behind the machine.
+	behind bool
 }
 
 // MarkMask has the bits of a socket's mark that are looked at: not those that kube-proxy sets
@@ -73,6 +78,8 @@ type Bypass struct {
 	Peer      netip.Prefix
 	Protocol  policy.Protocol // TCP, UDP, SCTP, ICMP or AnyProtocol
 	Ports     policy.Ports    // destination ports; zero means all
+	// SourcePorts, where they are not zero, must be the source's.
+	SourcePorts policy.Ports
 }
 
 // locals returns the workloads of the machine.

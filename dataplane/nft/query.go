@@ -16,6 +16,7 @@ type query struct {
 	direction policy.Direction
 	family    Family
 	isHost    bool      // the subject is the machine itself
+	behind    bool      // packets are those to who is behind it
 	segments  []segment // from the last to the first, while they are made
 }
 
@@ -54,6 +55,14 @@ func (q *query) chain(keys []string, isolated string, denies bool) string {
 		end = min(first, end)
 	}
 	return q.segments[len(q.segments)-1].name
+}
+
+// add adds a chain of rules that are asked of the packets that q is of.
+func (q *query) add(c *Chain, prefix string) string {
+	if q.behind {
+		c.Rules = translated(c.Rules)
+	}
+	return q.lowering.add(c, prefix)
 }
 
 // steps returns the rules of the keys in order, with what isolation denies in its place.
