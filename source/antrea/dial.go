@@ -3,8 +3,12 @@ package antrea
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"sync"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 // dialer has the client of all watches and reports.
@@ -92,4 +96,42 @@ func (d *dialer) failed(c *client, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stale = d.stale || d.now == c
+}
+
+// prover asks a controller over connections of its own, each made anew.
+type prover struct {
+	mu     sync.Mutex
+	config *rest.Config // of the client
+	client *client
+}
+
+// Prove returns nil when the controller has answered a question over a connection that was made for it,
+// whatever it answered; it is found by the Endpoint anew. Nothing is said of the watches.
+func (s *Source) Prove(ctx context.Context) error {
+	s.prover.mu.Lock()
+	defer s.prover.mu.Unlock()
+	config, err := s.dial.endpoint(ctx)
+	if err != nil {
+		return fmt.Errorf("find the controller: %w", err)
+	}
+	p := &s.prover
+	if p.client == nil || p.config != config {
+		if p.client, err = newClient(config, true); err != nil {
+			return err
+		}
+		p.config = config
+	}
+	p.client.close() // of whom there is one connection at most, with nothing under way
+	defer p.client.close()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.client.base.String(), nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Accept", "application/json")
+	answer, err := p.client.http.Do(request)
+	if err != nil {
+		return err
+	}
+	_, _ = io.CopyN(io.Discard, answer.Body, maxAnswer)
+	return answer.Body.Close()
 }

@@ -1,6 +1,7 @@
 package antrea
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -33,9 +34,9 @@ func (l *loop) load() {
 	}
 	l.kept = &keeper{loop: l, readAt: time.Now()}
 	state, at, err := readState(s.o.Dir, s.node)
-	l.lag.given = at // what was given out last has all that is there, if the file is of a time before, too
-	if err == nil {
-		err = isLast(s.o.Dir)
+	l.lag.given = at                 // what was given out last has all that is there, if the file is of a time before, too
+	if err == nil || isAbsent(err) { // and what was given out may never have come to be a file
+		err = cmp.Or(isLast(s.o.Dir), err)
 	}
 	if err == nil {
 		err = l.hold(state)

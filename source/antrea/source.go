@@ -31,7 +31,7 @@ type Options struct {
 	// there.
 	Dir string
 	// DirAfter is how long a start waits for the controller before the State in Dir
-	// counts; 0 means 5 s.
+	// counts; 0 means 5 s, and less that it counts at once.
 	DirAfter time.Duration
 	// Yield is how long what is told may lag behind what was given out before until it is given out
 	// all the same; 0 means 5 min. Until then the last State stays. An API server that was
@@ -46,6 +46,7 @@ type Source struct {
 	node string
 	dial *dialer
 
+	prover   prover
 	messages chan message
 	reports  *reporter
 	services atomic.Pointer[policy.Table[*policy.Service]]
@@ -57,6 +58,7 @@ type Source struct {
 	noticed signal
 	reached signal
 	synced  chan struct{}
+	loaded  chan struct{}
 
 	mu     sync.Mutex
 	status Status
@@ -131,7 +133,7 @@ func New(endpoint Endpoint, node string, o Options) (*Source, error) {
 	}
 	s := &Source{
 		o: o, node: node, dial: &dialer{endpoint: endpoint}, messages: make(chan message, 256),
-		nudge: make(signal, 1), changed: make(signal, 1), noticed: make(signal, 1), reached: make(signal, 1), synced: make(chan struct{}),
+		nudge: make(signal, 1), changed: make(signal, 1), noticed: make(signal, 1), reached: make(signal, 1), synced: make(chan struct{}), loaded: make(chan struct{}),
 	}
 	for _, r := range resources {
 		s.status.Watches = append(s.status.Watches, WatchStatus{Resource: r})
@@ -178,6 +180,10 @@ func (s *Source) setReach(r Reach) {
 // Synced is closed when there is a State, and stays so.
 func (s *Source) Synced() <-chan struct{} { return s.synced }
 
+// Loaded is closed when Run has read Options.Dir. With a DirAfter below 0 there is a State then, if one was kept
+// that can be used; Status says why not, unless nothing was ever kept.
+func (s *Source) Loaded() <-chan struct{} { return s.loaded }
+
 // SetServices says where the Services are that rules name. Before that there are none,
 // and an Allow of a Service allows nothing.
 func (s *Source) SetServices(services policy.Table[*policy.Service]) {
@@ -223,6 +229,8 @@ func (s *Source) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	l := &loop{source: s, intake: newIntake(s.o.Target), connections: make([]*connection, len(resources)), since: map[convert.Awaited]time.Time{}}
 	l.load()
+	l.publish(time.Now())
+	close(s.loaded)
 	for i := range resources {
 		w := &watcher{resource: i, node: s.node, dial: s.dial, out: s.messages}
 		all.Go(func() { w.run(ctx) })

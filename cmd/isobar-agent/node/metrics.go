@@ -35,8 +35,24 @@ type Metrics struct {
 	repairs      prometheus.Counter
 	commands     *prometheus.HistogramVec
 
-	of atomic.Pointer[run]
+	of atomic.Pointer[Told]
 }
+
+// Told is whom Metrics tell of.
+type Told struct {
+	Agent  *agent.Agent
+	Source *antrea.Source
+	Space  ns.NetNS
+
+	names  *Names      // nil for a machine that looks at no answers of DNS
+	server *cni.Server // nil for one without Pods
+}
+
+// Tell has m tell of t from now on.
+func (m *Metrics) Tell(t Told) { m.of.Store(&t) }
+
+// Driver returns d, its transactions counted.
+func (m *Metrics) Driver(d *nft.Driver) plan.Driver[nft.Object] { return metered{d, m} }
 
 var _ agent.Meter = (*Metrics)(nil)
 
@@ -175,7 +191,7 @@ func (c machine) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(d, v, labels...)
 	}
-	s := r.agent.Status()
+	s := r.Agent.Status()
 	gauge(pods, float64(s.Pods))
 	gauge(held, float64(len(s.Held)))
 	is(known, s.Known)
@@ -195,31 +211,35 @@ func (c machine) Collect(out chan<- prometheus.Metric) {
 	gauge(byState, float64(s.Realized), "realized")
 	gauge(byState, float64(s.Failed), "failed")
 	gauge(byState, float64(s.Policies-s.Realized-s.Failed), "pending")
-	c.rules(r.source, gauge)
+	c.rules(r.Source, gauge)
 	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
-	n := r.names.Counts()
-	gauge(nameCount, float64(n.Names))
-	gauge(nameAddrs, float64(n.Addrs))
-	counter(nameGone, n.Evicted+n.EvictedByPattern)
-	counter(answers, n.Answers, "passed")
-	counter(answers, n.Dropped, "dropped")
-	for _, w := range r.source.Status().Watches {
+	if r.names != nil {
+		n := r.names.Counts()
+		gauge(nameCount, float64(n.Names))
+		gauge(nameAddrs, float64(n.Addrs))
+		counter(nameGone, n.Evicted+n.EvictedByPattern)
+		counter(answers, n.Answers, "passed")
+		counter(answers, n.Dropped, "dropped")
+	}
+	for _, w := range r.Source.Status().Watches {
 		is(watchState, w.Live, w.Resource)
 	}
-	if list, err := r.server.Addresses(); err == nil {
-		for _, x := range list {
-			family := "IPv4"
-			if x.Range.Addr().Is6() {
-				family = "IPv6"
-			}
-			gauge(addressUse, float64(x.Taken), family, "taken")
-			gauge(addressUse, cni.Size(x.Range)-float64(x.Taken), family, "free")
+	var ranges []cni.Taken
+	if r.server != nil {
+		ranges, _ = r.server.Addresses()
+	}
+	for _, x := range ranges {
+		family := "IPv4"
+		if x.Range.Addr().Is6() {
+			family = "IPv6"
 		}
+		gauge(addressUse, float64(x.Taken), family, "taken")
+		gauge(addressUse, cni.Size(x.Range)-float64(x.Taken), family, "free")
 	}
 	for d, name := range map[*prometheus.Desc]string{tracked: "nf_conntrack_count", trackable: "nf_conntrack_max"} {
-		if n, err := conntrack(r.o.Space, name); err == nil {
+		if n, err := conntrack(r.Space, name); err == nil {
 			gauge(d, float64(n))
 		}
 	}

@@ -160,7 +160,7 @@ func (r *run) start(ctx context.Context) error {
 	}
 	r.names = newNames(r.o.Name, nft.Config{NetNS: int(r.o.Space.Fd()), Place: r.place}, names.Options{MinTTL: r.o.MinTTL}, filepath.Join(r.o.StateDir, "names.json"), r.o.Log)
 	driver := r.names.driver
-	r.names.syncer = plan.NewSyncer(r.o.Name, metered{driver, r.o.Metrics})
+	r.names.syncer = plan.NewSyncer(r.o.Name, r.o.Metrics.Driver(driver))
 	r.ends = append(r.ends, driver.Close)
 	source, err := antrea.New(r.o.Controller, r.o.Name, antrea.Options{Dir: filepath.Join(r.o.StateDir, "policies")})
 	if err != nil {
@@ -192,7 +192,7 @@ func (r *run) start(ctx context.Context) error {
 		Hold: agent.Hold{Version: r.version, For: r.o.HoldFor, Note: r.noteKnown},
 	}, attached)
 	r.mu.Unlock()
-	r.o.Metrics.of.Store(r)
+	r.o.Metrics.Tell(Told{Agent: r.agent, Source: source, Space: r.o.Space, names: r.names, server: r.server})
 	r.names.reread = r.agent.Reread
 	if r.o.Names != nil {
 		r.o.Names(r.names)
