@@ -219,3 +219,58 @@ func parseState(text []byte, node string) (out convert.ControlPlane, at controlp
 
 // isAbsent says whether there is simply no state file yet.
 func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// Kept returns what a Source of a Node keeps in its Dir. It is an error that nothing is there, or not the last
+// that it has given out.
+func Kept(dir, node string) (*convert.Reading, error) {
+	state, _, err := readState(dir, node)
+	if err == nil {
+		err = isLast(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	in := newIntake(targetOf(node))
+	if err := hold(in.reader, state); err != nil {
+		return nil, err
+	}
+	return in.reader.Reading(), nil
+}
+
+// CopyKept copies what a Source keeps in its Dir to another directory, if it is the last that it has given out, and
+// still says so afterwards. Otherwise the other directory stays as it is.
+func CopyKept(from, to string, still func() bool) (err error) {
+	if err := isLast(from); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(from, fileName))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(to, fileName+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := isLast(from); err != nil {
+		return err
+	}
+	if !still() {
+		return errAhead
+	}
+	if err := os.Rename(f.Name(), filepath.Join(to, fileName)); err != nil {
+		return err
+	}
+	return syncDir(to)
+}

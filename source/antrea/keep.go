@@ -39,7 +39,7 @@ func (l *loop) load() {
 		err = cmp.Or(isLast(s.o.Dir), err)
 	}
 	if err == nil {
-		err = l.hold(state)
+		err = hold(l.intake.reader, state)
 	}
 	if err != nil {
 		if !isAbsent(err) {
@@ -50,8 +50,8 @@ func (l *loop) load() {
 	l.kept.read = l.intake.reader.Reading()
 }
 
-func (l *loop) hold(state convert.ControlPlane) error {
-	r := l.intake.reader
+// hold puts what was kept into a Reader.
+func hold(r *convert.Reader, state convert.ControlPlane) error {
 	for i := range state.Policies {
 		if err := r.PutPolicy(&state.Policies[i]); err != nil {
 			return err

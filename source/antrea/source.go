@@ -126,10 +126,7 @@ func New(endpoint Endpoint, node string, o Options) (*Source, error) {
 	o.Yield = cmp.Or(o.Yield, 5*time.Minute)
 	o.DirAfter = cmp.Or(o.DirAfter, 5*time.Second)
 	if o.Target == "" {
-		o.Target = convert.NodeTarget(node)
-		if namespace, name, ok := strings.Cut(node, "/"); ok {
-			o.Target = convert.AgentTarget(namespace, name)
-		}
+		o.Target = targetOf(node)
 	}
 	s := &Source{
 		o: o, node: node, dial: &dialer{endpoint: endpoint}, messages: make(chan message, 256),
@@ -140,6 +137,14 @@ func New(endpoint Endpoint, node string, o Options) (*Source, error) {
 	}
 	s.reports = newReporter(node, s.dial, s.noteReports)
 	return s, nil
+}
+
+// targetOf is the Target of a Node, or, of a name with a slash, of the machine with an agent.
+func targetOf(node string) string {
+	if namespace, name, ok := strings.Cut(node, "/"); ok {
+		return convert.AgentTarget(namespace, name)
+	}
+	return convert.NodeTarget(node)
 }
 
 // State returns what has to be enforced, or nil before that is known. It never waits,

@@ -1,0 +1,229 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"reflect"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
+	"isobar.dev/source/antrea"
+)
+
+// Status is what an agent says of itself.
+type Status = runtimev1alpha1.VirtualMachineRuntimeInfoStatus
+
+const (
+	reportEvery = 10 * time.Second
+	reportPause = 500 * time.Millisecond // between two
+	reportRetry = 2 * time.Second
+	reportMost  = 10 * time.Second // that one may take
+	errorMost   = 1024             // bytes of an error
+)
+
+// report tells the server how this machine is, until ctx ends: now and then, and at once when that is another.
+func (r *run) report(ctx context.Context) error {
+	told, next, fails := Status{}, time.Time{}, ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(reportPause):
+		}
+		now := r.Status()
+		if time.Now().Before(next) && (fails != "" || reflect.DeepEqual(now, told)) {
+			continue
+		}
+		err := r.post(ctx, now)
+		told, next = now, time.Now().Add(reportEvery)
+		was := fails
+		fails = ""
+		if err != nil {
+			next, fails = time.Now().Add(reportRetry), err.Error()
+		}
+		if fails != was && fails != "" && ctx.Err() == nil {
+			r.o.Log.Info("the server is told later how this machine is", "error", fails)
+		}
+	}
+}
+
+// post tells the server of a Status. Replicas that do not lead send away, and whoever comes next is another.
+func (r *run) post(ctx context.Context, s Status) (err error) {
+	if r.o.Post != nil {
+		return r.o.Post(ctx, s)
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportMost)
+	defer cancel()
+	for range 4 {
+		var again bool
+		if again, err = r.poster.post(ctx, r.o.Namespace, r.o.Name, s); !again {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return err
+}
+
+// poster posts VirtualMachineRuntimeInfos.
+type poster struct {
+	endpoint antrea.Endpoint
+	config   *rest.Config // of the client
+	client   *http.Client
+}
+
+// answerMost bounds what is read of an answer.
+const answerMost = 16 << 10
+
+// post posts a Status. Again says that another replica might take it.
+func (p *poster) post(ctx context.Context, namespace, name string, s Status) (again bool, err error) {
+	config, err := p.endpoint(ctx)
+	if err != nil {
+		return false, fmt.Errorf("find the server: %w", err)
+	}
+	if config != p.config {
+		c := rest.CopyConfig(config)
+		c.Timeout = 0
+		if p.client, err = rest.HTTPClientFor(c); err != nil {
+			return false, err
+		}
+		// Another host must not be shown our credentials.
+		p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		p.config = config
+	}
+	hasTLS := len(config.CAData) > 0 || config.CAFile != "" || config.Insecure || config.CertFile != "" || len(config.CertData) > 0
+	base, path, err := rest.DefaultServerURL(config.Host, "/apis", runtimev1alpha1.GroupVersion, hasTLS)
+	if err != nil {
+		return false, err
+	}
+	base.Path = path
+	body, err := json.Marshal(runtimev1alpha1.VirtualMachineRuntimeInfo{
+		TypeMeta:   metav1.TypeMeta{APIVersion: runtimev1alpha1.GroupVersion.String(), Kind: "VirtualMachineRuntimeInfo"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Status: s,
+	})
+	if err != nil {
+		return false, err
+	}
+	url := base.JoinPath("namespaces", namespace, runtimev1alpha1.ResourceVirtualMachineRuntimeInfos).String()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	answer, err := p.client.Do(request)
+	if err != nil {
+		return false, err
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, answerMost))
+	if answer.StatusCode >= 200 && answer.StatusCode <= 299 {
+		return false, nil
+	}
+	var status metav1.Status
+	_ = json.Unmarshal(text, &status)
+	return answer.StatusCode == http.StatusServiceUnavailable, fmt.Errorf("%s: %s", answer.Status, cut(status.Message))
+}
+
+// cut cuts a text to errorMost bytes.
+func cut(s string) string {
+	if len(s) > errorMost {
+		s = s[:errorMost]
+	}
+	return strings.ToValidUTF8(s, "")
+}
+
+// Status returns how the machine is now.
+func (r *run) Status() Status {
+	a := r.agent.Status()
+	s := r.about
+	s.Policies, s.RealizedPolicies, s.FailedPolicies = int32(a.Policies), int32(a.Realized), int32(a.Failed)
+	s.State = runtimev1alpha1.AgentEnforcing
+	var why error
+	switch guilty := r.watchdog.Guilty(); {
+	case IsOff(r.o.StateDir):
+		s.State, s.RealizedPolicies, s.FailedPolicies = runtimev1alpha1.AgentOff, 0, 0
+	case !a.Known:
+		s.State, why = runtimev1alpha1.AgentWaiting, r.unknown()
+	case guilty != nil:
+		s.State, why = runtimev1alpha1.AgentFailing, guilty
+	case a.Err != nil:
+		s.State, why = runtimev1alpha1.AgentFailing, a.Err
+	case a.LastGood.IsZero():
+		s.State = runtimev1alpha1.AgentWaiting // the first rules are on their way
+	case a.StateErr != nil:
+		why = a.StateErr
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if why == nil {
+		why = r.linksErr
+	}
+	if why != nil {
+		s.LastError = cut(why.Error())
+	}
+	for _, i := range r.links.Outer {
+		x := runtimev1alpha1.VirtualMachineInterface{Name: i.Name, MAC: i.MAC}
+		for _, a := range i.Addrs {
+			x.IPs = append(x.IPs, a.String())
+		}
+		s.Interfaces = append(s.Interfaces, x)
+	}
+	if r.o.Expires != nil {
+		if at := r.o.Expires(); !at.IsZero() {
+			s.CertificateExpirationTime = &metav1.Time{Time: at}
+		}
+	}
+	return s
+}
+
+// about says what does not change while an agent runs.
+func about() Status {
+	s := Status{AgentVersion: "unknown", StartTime: metav1.Now().Rfc3339Copy()}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		s.AgentVersion = info.Main.Version
+	}
+	var name unix.Utsname
+	if unix.Uname(&name) == nil {
+		s.KernelVersion = unix.ByteSliceToString(name.Release[:])
+	}
+	for _, path := range []string{"/etc/os-release", "/usr/lib/os-release"} {
+		if text, err := os.ReadFile(path); err == nil {
+			s.OSImage = osImage(string(text))
+			break
+		}
+	}
+	if text, err := os.ReadFile("/etc/machine-id"); err == nil {
+		// As systemd asks of programs: the number itself is nobody's business.
+		sum := sha256.Sum256([]byte("isobar-agent " + strings.TrimSpace(string(text))))
+		s.MachineID = hex.EncodeToString(sum[:16])
+	}
+	return s
+}
+
+// osImage returns the name of a system from its os-release.
+func osImage(text string) string {
+	for line := range strings.Lines(text) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {
+			name = strings.Trim(name, `"'`)
+			return strings.ToValidUTF8(name[:min(len(name), 128)], "")
+		}
+	}
+	return ""
+}
