@@ -114,7 +114,7 @@ func (h *health) handler() http.Handler {
 			fmt.Fprintln(w, "ok")
 		}
 	})
-	mux.Handle("GET /metrics", h.metricsHandler())
+	mux.Handle("GET /metrics", metricsHandler(h.metrics))
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(h.status())
@@ -131,8 +131,8 @@ func (h *health) handler() http.Handler {
 	return mux
 }
 
-func (h *health) metricsHandler() http.Handler {
-	return promhttp.HandlerFor(h.metrics.Registry(), promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+func metricsHandler(m *node.Metrics) http.Handler {
+	return promhttp.HandlerFor(m.Registry(), promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
 // serve answers until ctx ends.

@@ -1,4 +1,4 @@
-// Command isobar-agent is the agent of a Node.
+// Command isobar-agent is the agent of a Node, or of a VM.
 package main
 
 import (
@@ -52,7 +52,7 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "isobar-agent",
 		Short: "The agent of a Node: plugs Pods in, leads their packets, and enforces policies in the kernel",
-		Long: `Runs the agent of a Node until it is told to end. Pods keep their network and their policies then.
+		Long: `The agent of a VM is "isobar-agent vm". Without a command this runs the agent of a Node until it is told to end. Pods keep their network and their policies then.
 
 A Node gets Pods when it has spec.podCIDRs, and when it is known which policies there are: from the controller,
 or from what was kept before a restart.`,
@@ -64,7 +64,7 @@ or from what was kept before a restart.`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
 	}
-	cmd.AddCommand(installCommand(), uninstallCommand())
+	cmd.AddCommand(installCommand(), uninstallCommand(), vmCommand(), offCommand(), onCommand(), statusCommand())
 	fl := cmd.Flags()
 	fl.StringVar(&f.conf.dir, "cni-conf-dir", "", "folder of the container runtime's networks, in which ours is written once Pods can be attached; empty for none")
 	fl.StringVar(&f.conf.name, "cni-conf-name", defaultConfName, "name of that configuration; runtimes take the first")
@@ -146,8 +146,23 @@ func run(ctx context.Context, f flags) (err error) {
 	}
 	h := &health{node: f.name, metrics: node.NewMetrics()}
 	o.Started, o.Names, o.Metrics = h.agent.Store, h.names.Store, h.metrics
+	return withServers(ctx, f.health, f.metrics, h.handler(), h.metrics, func(ctx context.Context) error {
+		if f.conf.dir == "" {
+			return node.Run(ctx, o)
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		var keeps sync.WaitGroup
+		defer keeps.Wait()
+		defer cancel()
+		keeps.Go(func() { f.conf.keep(ctx, h.isReady, o.Log) })
+		return node.Run(ctx, o)
+	})
+}
+
+// withServers runs f, and beside it what answers at addresses; "0" is none.
+func withServers(ctx context.Context, healthAddr, metricsAddr string, all http.Handler, metrics *node.Metrics, f func(context.Context) error) (err error) {
 	only := http.NewServeMux()
-	only.Handle("GET /metrics", h.metricsHandler())
+	only.Handle("GET /metrics", metricsHandler(metrics))
 	ctx, cancel := context.WithCancel(ctx)
 	var servers sync.WaitGroup
 	failed := make(chan error, 2)
@@ -162,7 +177,7 @@ func run(ctx context.Context, f flags) (err error) {
 	for _, s := range []struct {
 		flag, addr string
 		handler    http.Handler
-	}{{"health-addr", f.health, h.handler()}, {"metrics-addr", f.metrics, only}} {
+	}{{"health-addr", healthAddr, all}, {"metrics-addr", metricsAddr, only}} {
 		if s.addr == "0" {
 			continue
 		}
@@ -175,10 +190,7 @@ func run(ctx context.Context, f flags) (err error) {
 			failed <- serve(ctx, l, s.handler)
 		})
 	}
-	if f.conf.dir != "" {
-		servers.Go(func() { f.conf.keep(ctx, h.isReady, o.Log) })
-	}
-	return node.Run(ctx, o)
+	return f(ctx)
 }
 
 func endpoint(f flags, kube *rest.Config) (antrea.Endpoint, error) {

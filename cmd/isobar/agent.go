@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"isobar.dev/cmd/isobar-agent/vm"
 )
 
 func agentCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "agent", Short: "Ask the agent of this Node"}
-	cmd.AddCommand(agentStatusCommand(), agentNamesCommand())
+	cmd := &cobra.Command{Use: "agent", Short: "Ask the agent of this Node, or of this VM"}
+	cmd.AddCommand(agentStatusCommand(), agentNamesCommand(), agentOffCommand(), agentOnCommand())
 	return cmd
 }
 
@@ -21,7 +23,7 @@ func agentStatusCommand() *cobra.Command {
 	var addr, output string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "How far this Node enforces its policies",
+		Short: "How far this Node, or VM, enforces its policies",
 		Long: `Asks the agent that runs on this machine whether it knows its policies, how many of them the kernel
 enforces, and what fails. Exit status 0 means that all are enforced as they are written; 2 that some are not,
 or that it is not known; 1 that the agent could not be asked.`,
@@ -36,11 +38,48 @@ or that it is not known; 1 that the agent could not be asked.`,
 			if err != nil {
 				return err
 			}
+			if r, isVM, err := vm.ParseReply(text); err == nil && isVM {
+				if output == "json" {
+					fmt.Fprintln(cmd.OutOrStdout(), string(text))
+				} else {
+					r.Print(cmd.OutOrStdout())
+				}
+				if !r.IsWhole() {
+					return exitStatus(2)
+				}
+				return nil
+			}
 			return printAgentStatus(cmd.OutOrStdout(), text, output)
 		},
 	}
 	cmd.Flags().StringVar(&addr, "health-addr", "127.0.0.1:10351", "address that the agent was given by --health-addr")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or empty for text")
+	return cmd
+}
+
+func agentOffCommand() *cobra.Command {
+	var state string
+	cmd := &cobra.Command{
+		Use:   "off",
+		Short: "Take the rules off this VM, until they are switched on",
+		Long: `Takes away Isobar's table of nftables on this VM, and nothing else, whether its agent runs or not, and whether its
+server can be reached or not. It stays so until "isobar agent on". Needs root.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return vm.Off(cmd.Context(), state, 0) },
+	}
+	cmd.Flags().StringVar(&state, "state-dir", vm.DefaultStateDir, "that of the agent")
+	return cmd
+}
+
+func agentOnCommand() *cobra.Command {
+	var state string
+	cmd := &cobra.Command{
+		Use:   "on",
+		Short: "Undo off",
+		Args:  cobra.NoArgs,
+		RunE:  func(*cobra.Command, []string) error { return vm.On(state) },
+	}
+	cmd.Flags().StringVar(&state, "state-dir", vm.DefaultStateDir, "that of the agent")
 	return cmd
 }
 

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,13 +26,68 @@ import (
 // are others once a Service's has been translated.
 const Mark uint32 = 0x150ba500
 
-// Dial connects as the agent does to its servers, and to those of DNS that it finds them by.
+// Dial connects as the agent does to its servers, and to those of DNS that it finds them by. Where a server's name
+// cannot be looked up it is taken to be where it was the last time.
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d := marked()
 	d.Resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-		return marked().DialContext(ctx, network, address)
+		return marked().DialContext(ctx, network, behindStub(address))
 	}}
-	return d.DialContext(ctx, network, address)
+	c, err := d.DialContext(ctx, network, address)
+	if err == nil {
+		lastKnown.Store(address, c.RemoteAddr().String())
+		return c, nil
+	}
+	var unknown *net.DNSError
+	if at, ok := lastKnown.Load(address); ok && errors.As(err, &unknown) {
+		if c, other := marked().DialContext(ctx, network, at.(string)); other == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+// lastKnown is where servers were, by name and port. There are as many as an agent has servers.
+var lastKnown sync.Map
+
+// Files in which systemd-resolved and NetworkManager say whom they ask. Their own answers come from processes
+// whose packets policies are asked of.
+var resolvConfs = []string{"/run/systemd/resolve/resolv.conf", "/run/NetworkManager/no-stub-resolv.conf"}
+
+var turns atomic.Uint64
+
+// behindStub returns the address of a name server, in place of one on the machine itself that would ask it: another
+// one each time, where there are several.
+func behindStub(address string) string {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !at.Addr().IsLoopback() {
+		return address
+	}
+	for _, path := range resolvConfs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		if list := servers(string(text)); len(list) > 0 {
+			return netip.AddrPortFrom(list[turns.Add(1)%uint64(len(list))], 53).String()
+		}
+	}
+	return address
+}
+
+// servers returns the name servers of a resolv.conf that are not on this machine.
+func servers(text string) []netip.Addr {
+	var out []netip.Addr
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "nameserver" {
+			continue
+		}
+		if a, err := netip.ParseAddr(words[1]); err == nil && !a.IsLoopback() {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 func marked() *net.Dialer {

@@ -16,6 +16,9 @@ import (
 	"isobar.dev/policy"
 )
 
+// DefaultStateDir is where the agent of a VM keeps what it has to know after a restart.
+const DefaultStateDir = "/var/lib/isobar-agent"
+
 // Files of the state directory.
 const (
 	policiesDir = "policies"
