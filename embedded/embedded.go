@@ -32,6 +32,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"isobar.dev/embedded/datadir"
 	"isobar.dev/embedded/pki"
 )
@@ -42,6 +44,13 @@ type Options struct {
 	Listen  string // "host" or "host:port"; empty means 127.0.0.1 and any free port, see datadir.Listen
 	NoFsync bool   // do not wait for the disk: faster, and a power cut may lose the data
 	Verbose int    // verbosity of the log, 0 to 10
+
+	// Hosts are further DNS names and addresses by which clients call the server.
+	Hosts []string
+
+	// Wait is how long to wait for another control plane to let go of DataDir: one
+	// whose parent was killed takes a few seconds to end.
+	Wait time.Duration
 
 	// Ready is called once, when the server answers and the controllers run.
 	Ready func(Endpoint)
@@ -67,7 +76,7 @@ const (
 // because of that. It may be called once in a process: klog, the feature gates
 // and the metrics of Kubernetes are the process's own.
 func Run(ctx context.Context, o Options) (err error) {
-	dir, err := datadir.Open(o.DataDir)
+	dir, err := open(ctx, o.DataDir, o.Wait)
 	if err != nil {
 		return err
 	}
@@ -83,7 +92,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := dir.Describe(fmt.Sprintf("isobar-control-plane, pid %d, started %s", os.Getpid(), time.Now().UTC().Format(time.RFC3339))); err != nil {
 		return err
 	}
-	names, err := serverNames(net.ParseIP(host))
+	names, err := serverNames(net.ParseIP(host), o.Hosts)
 	if err != nil {
 		return err
 	}
@@ -106,6 +115,26 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer store.Close()
 	return serve(ctx, dir, store, listener, names, o.Ready)
+}
+
+// open takes hold of the directory, for which it waits if another process holds it.
+func open(ctx context.Context, path string, wait time.Duration) (*datadir.Dir, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		dir, err := datadir.Open(path)
+		var inUse *datadir.InUseError
+		if err == nil || !errors.As(err, &inUse) {
+			return dir, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
 }
 
 // serve runs the API server and the controllers on a running etcd.
@@ -197,8 +226,8 @@ func orUnknown(err error) error {
 }
 
 // serverNames are the names and addresses that clients use for a server
-// listening on host.
-func serverNames(host net.IP) (pki.Names, error) {
+// listening on host, and more of them.
+func serverNames(host net.IP, more []string) (pki.Names, error) {
 	n := pki.Names{
 		DNS: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 		IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, serviceIP},
@@ -219,6 +248,17 @@ func serverNames(host net.IP) (pki.Names, error) {
 		}
 	default:
 		n.IPs = append(n.IPs, host)
+	}
+	for _, name := range more {
+		if ip := net.ParseIP(name); ip != nil {
+			n.IPs = append(n.IPs, ip)
+			continue
+		}
+		name = strings.ToLower(name)
+		if len(validation.IsDNS1123Subdomain(name)) > 0 && len(validation.IsWildcardDNS1123Subdomain(name)) > 0 {
+			return pki.Names{}, fmt.Errorf("host %q: want a DNS name or an address", name)
+		}
+		n.DNS = append(n.DNS, name)
 	}
 	slices.Sort(n.DNS)
 	n.DNS = slices.Compact(n.DNS)

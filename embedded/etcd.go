@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
@@ -15,6 +16,13 @@ import (
 const (
 	etcdDir    = "etcd"
 	socketName = "etcd.sock"
+
+	// socketFile has the path of the socket, for who makes a snapshot.
+	socketFile = "etcd-socket"
+
+	// memberName and memberURL name the only member; nothing listens there.
+	memberName = "isobar"
+	memberURL  = "http://127.0.0.1:2380"
 
 	// maxSocketPath is what the address of a unix socket may be long, in bytes,
 	// on every system: sun_path has 104 on macOS and BSD, 108 on Linux, with a final zero.
@@ -52,6 +60,10 @@ func startEtcd(dir *datadir.Dir, noFsync bool) (*etcd, error) {
 	if err := os.Remove(e.socket); err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("remove etcd's old socket: %w", err) // we hold the lock: nobody listens there
 	}
+	if err := dir.WriteFile(socketFile, []byte(e.socket+"\n")); err != nil {
+		e.removeTemp()
+		return nil, err
+	}
 	server, err := startServer(e.config(dir, noFsync))
 	if err != nil {
 		e.removeTemp()
@@ -82,14 +94,14 @@ func startServer(cfg *embed.Config) (server *embed.Etcd, err error) {
 
 func (e *etcd) config(dir *datadir.Dir, noFsync bool) *embed.Config {
 	cfg := embed.NewConfig()
-	cfg.Name = "isobar"
+	cfg.Name = memberName
 	cfg.Dir = dir.Path(etcdDir)
 	client := url.URL{Scheme: "unix", Path: e.socket}
 	cfg.ListenClientUrls = []url.URL{client}
 	cfg.AdvertiseClientUrls = []url.URL{client}
 	cfg.ListenPeerUrls = nil
-	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:2380"}} // a name for the only member; nothing listens there
-	cfg.InitialCluster = cfg.Name + "=" + cfg.AdvertisePeerUrls[0].String()
+	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: strings.TrimPrefix(memberURL, "http://")}}
+	cfg.InitialCluster = memberName + "=" + memberURL
 	cfg.EnableGRPCGateway = false
 	cfg.QuotaBackendBytes = etcdQuota
 	cfg.UnsafeNoFsync = noFsync

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -209,10 +207,10 @@ func (r *replicaRun) start(ctx context.Context) error {
 		return err
 	}
 	told.Follow(made.Controller())
-	if err := r.serve(ctx, "metrics", r.flags.metrics, "/metrics", promhttp.HandlerFor(told.Registry(), promhttp.HandlerOpts{MaxRequestsInFlight: 4})); err != nil {
+	if err := r.serve(ctx, r.log, "metrics", r.flags.metrics, map[string]http.Handler{"/metrics": metricsOf(told)}); err != nil {
 		return err
 	}
-	if err := r.serve(ctx, "probes", r.flags.health, "/", made.Health()); err != nil {
+	if err := r.serve(ctx, r.log, "probes", r.flags.health, map[string]http.Handler{"/": made.Health()}); err != nil {
 		return err
 	}
 	if err := made.Start(ctx, func(name string, part func(context.Context) error) { r.spawn(ctx, name, part) }); err != nil {
@@ -281,26 +279,4 @@ func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office,
 		ControlPlane: r.config.ControlPlane, AgentNamespace: r.config.AgentNamespace, TakeOver: r.config.TakeOver,
 		Pod: os.Getenv("POD_NAME"), Node: os.Getenv("NODE_NAME"),
 	}
-}
-
-// serve serves plain HTTP at an address until ctx ends; "0" is none.
-func (r *replicaRun) serve(ctx context.Context, name, addr, path string, h http.Handler) error {
-	if addr == "0" {
-		return nil
-	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle(path, h)
-	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 16,
-		ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
-	}
-	r.spawn(ctx, name, func(ctx context.Context) error {
-		defer context.AfterFunc(ctx, func() { server.Close() })()
-		return server.Serve(l)
-	})
-	return nil
 }

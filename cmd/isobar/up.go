@@ -15,17 +15,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"isobar.dev/cloud/aws"
 	"isobar.dev/cmd/isobar/clouds"
-	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controller"
 	"isobar.dev/control/plane"
 	"isobar.dev/control/replica"
-	"isobar.dev/control/webhook"
-	"isobar.dev/deploy/crd"
 	simaws "isobar.dev/sim/aws"
 	simazure "isobar.dev/sim/azure"
 	"isobar.dev/sim/kubelet"
@@ -84,16 +80,13 @@ type up struct {
 	out      io.Writer // the table and what to try
 	progress io.Writer
 
-	log     *slog.Logger
 	started time.Time
-	plane   *plane.Plane
-	config  *rest.Config
 	aws     *simaws.Cloud
 	awsURL  string
 	azure   *simazure.Cloud
 	azureAt simazure.Endpoints
 
-	background
+	resident
 }
 
 func (u *up) say(format string, args ...any) {
@@ -116,7 +109,7 @@ func (u *up) run(parent context.Context) error {
 	defer log.SetOutput(os.Stderr)
 
 	ctx, cancel := context.WithCancel(parent)
-	u.failed = make(chan error, 1)
+	u.dataDir, u.failed = u.flags.dataDir, make(chan error, 1)
 	err = u.start(ctx)
 	if err == nil {
 		err = u.wait(ctx)
@@ -127,12 +120,7 @@ func (u *up) run(parent context.Context) error {
 		u.say("stopping")
 	}
 	cancel()
-	u.parts.Wait()
-	if u.plane != nil {
-		grace, done := context.WithTimeout(context.Background(), 20*time.Second)
-		defer done()
-		err = errors.Join(err, u.plane.Stop(grace))
-	}
+	err = errors.Join(err, u.stop())
 	if err == nil {
 		u.say("stopped; the state is in %s", u.flags.dataDir)
 	}
@@ -141,23 +129,10 @@ func (u *up) run(parent context.Context) error {
 
 // start brings everything up and prints what it came to.
 func (u *up) start(ctx context.Context) error {
-	var err error
-	u.plane, err = plane.Start(ctx, plane.Options{
-		DataDir: filepath.Join(u.flags.dataDir, "control-plane"),
-		Listen:  u.flags.listen,
-		Search:  plane.Search{Progress: func(line string) { u.say("%s", line) }},
-	})
-	if err != nil {
+	if err := u.startPlane(ctx, plane.Options{Listen: u.flags.listen, Search: plane.Search{Progress: func(line string) { u.say("%s", line) }}}); err != nil {
 		return err
 	}
-	if u.config, err = u.plane.Config(); err != nil {
-		return err
-	}
-	u.config.QPS = -1 // the server is ours, on this machine, and has its own fairness
 	u.say("API server ready at %s", u.plane.URL())
-	if err := plane.ApplyCRDs(ctx, u.config, crd.FS); err != nil {
-		return err
-	}
 	if err := u.startAWS(ctx); err != nil {
 		return err
 	}
@@ -176,17 +151,6 @@ func (u *up) start(ctx context.Context) error {
 	return u.runSample(ctx)
 }
 
-func (u *up) wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-u.failed:
-		return err
-	case <-u.plane.Done():
-		return errors.New("the control plane ended; see " + filepath.Join(u.flags.dataDir, "control-plane"))
-	}
-}
-
 // simulatedDNS resolves the names that the simulated AWS has, and leaves the others
 // to the system.
 type simulatedDNS struct{ cloud *simaws.Cloud }
@@ -201,22 +165,13 @@ func (s simulatedDNS) LookupNetIP(ctx context.Context, network, host string) ([]
 
 // startControl runs the controller with its servers, and the stand-in for kubelets.
 func (u *up) startControl(ctx context.Context) error {
-	tiers := rest.CopyConfig(u.config) // the built-in tiers are repaired as the one user who may
-	tiers.Impersonate = rest.ImpersonationConfig{UserName: controllerUser, Groups: []string{"system:masters"}}
-	r, err := replica.New(ctx, u.config, replica.Options{
+	err := u.startReplica(ctx, replica.Options{
 		Clouds: func(cluster string) map[string]controller.Factory {
 			return clouds.Factories(cluster, clouds.Options{AWS: aws.Options{Resolver: simulatedDNS{u.aws}}})
 		},
-		Controller: controller.Options{ShowSecurityGroups: true, Log: u.log},
-		Webhook:    webhook.Options{Dir: filepath.Join(u.flags.dataDir, "webhook"), Controller: controllerUser, Log: u.log},
-		API:        apiserver.Options{Dir: filepath.Join(u.flags.dataDir, "runtime-api")},
-		APITarget:  apiserver.DefaultTarget, ControlPlane: true,
-		Tiers: tiers,
-	})
+		Controller: controller.Options{ShowSecurityGroups: true},
+	}, nil)
 	if err != nil {
-		return err
-	}
-	if err := r.Start(ctx, func(name string, part func(context.Context) error) { u.spawn(ctx, name, part) }); err != nil {
 		return err
 	}
 	client, err := kubernetes.NewForConfig(u.config)
@@ -228,6 +183,3 @@ func (u *up) startControl(ctx context.Context) error {
 	})
 	return nil
 }
-
-// controllerUser alone may change built-in tiers.
-const controllerUser = "isobar-controller"

@@ -87,12 +87,14 @@ func executableDir() (string, bool) {
 	return filepath.Dir(exe), true
 }
 
-// installed finds a binary beside the running executable, or in PATH.
+// installed finds a binary beside the running executable, where packages put it (/usr/lib/isobar
+// for /usr/bin/isobar), or in PATH.
 func installed() (string, bool) {
 	if dir, ok := executableDir(); ok {
-		path := filepath.Join(dir, BinaryName)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return path, true
+		for _, path := range []string{filepath.Join(dir, BinaryName), filepath.Join(dir, "..", "lib", "isobar", BinaryName)} {
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+				return path, true
+			}
 		}
 	}
 	path, err := exec.LookPath(BinaryName)

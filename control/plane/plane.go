@@ -27,6 +27,13 @@ type Options struct {
 	// last start on this directory when it is free, else any free one.
 	Listen string
 
+	// Hosts are further DNS names and addresses of the server, in its certificate.
+	Hosts []string
+
+	// Wait is how long to wait for another control plane to let go of DataDir: that
+	// of a process that was killed takes a few seconds to end.
+	Wait time.Duration
+
 	// Throwaway trades safety of the data and memory for speed: no waiting for
 	// the disk, and a lazy garbage collector. For tests.
 	Throwaway bool
@@ -96,6 +103,12 @@ func launch(binary string, o Options) (*Plane, <-chan string, error) {
 	args := []string{"--data-dir=" + o.DataDir, "--exit-with-parent"}
 	if o.Listen != "" {
 		args = append(args, "--listen="+o.Listen)
+	}
+	for _, h := range o.Hosts {
+		args = append(args, "--host="+h)
+	}
+	if o.Wait > 0 {
+		args = append(args, "--wait="+o.Wait.String())
 	}
 	p := &Plane{cmd: exec.Command(binary, args...), stderr: newTail(), done: make(chan struct{})}
 	if o.Throwaway {

@@ -71,6 +71,25 @@ func (r *Replica) ready() []check {
 	return out
 }
 
+// Live is the error of /healthz; nil when no loop is stuck.
+func (r *Replica) Live() error {
+	var errs []error
+	for _, c := range live(r.controller) {
+		errs = append(errs, c.err)
+	}
+	return errors.Join(errs...)
+}
+
+// WaitReady returns when a Replica that was started answers /readyz with yes, or with ctx's error.
+func (r *Replica) WaitReady(ctx context.Context) error {
+	select {
+	case <-r.controller.Runtime().Synced(): // certificates there are since New
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func hasBundle(bundle []byte) error {
 	if len(bundle) == 0 {
 		return errors.New("there is no certificate yet")

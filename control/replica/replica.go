@@ -42,6 +42,9 @@ type Options struct {
 
 	// WebhookListen and APIListen are addresses; empty means a free port of 127.0.0.1.
 	WebhookListen, APIListen string
+	// AgentsListen is a second address of the API, for agents that reach it directly.
+	// Empty means none.
+	AgentsListen string
 	// Webhook and API are options of the servers, but for Certificates.
 	Webhook webhook.Options
 	API     apiserver.Options
@@ -83,6 +86,7 @@ type Replica struct {
 	hooks         *webhook.Server
 	api           *apiserver.Server
 	hooksL, apiL  net.Listener
+	agentsL       net.Listener          // nil without AgentsListen
 	agents        *controlplane.Service // nil without a ControlPlane
 	moved         chan struct{}         // holds one: endpoints of the replicas are others
 }
@@ -159,7 +163,23 @@ func (r *Replica) listen() (err error) {
 		r.hooksL.Close()
 		return fmt.Errorf("runtime API: %w", err)
 	}
+	if r.o.AgentsListen == "" {
+		return nil
+	}
+	if r.agentsL, err = net.Listen("tcp", r.o.AgentsListen); err != nil {
+		r.hooksL.Close()
+		r.apiL.Close()
+		return fmt.Errorf("agents: %w", err)
+	}
 	return nil
+}
+
+// AgentsAddr is where agents reach the API directly; nil without AgentsListen.
+func (r *Replica) AgentsAddr() net.Addr {
+	if r.agentsL == nil {
+		return nil
+	}
+	return r.agentsL.Addr()
 }
 
 // Controller returns the replica's loops.
@@ -178,7 +198,7 @@ func (r *Replica) Start(ctx context.Context, spawn func(name string, part func(c
 		}
 	}
 	spawn("controller", r.controller.Run)
-	spawn("runtime API", func(ctx context.Context) error { return r.api.Run(ctx, r.apiL) })
+	spawn("runtime API", func(ctx context.Context) error { return r.api.Run(ctx, merge(r.apiL, r.agentsL)) })
 	if r.office.IsHeld() {
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 		defer cancel()

@@ -130,6 +130,19 @@ func (d *Dir) WriteFile(name string, data []byte) error {
 		os.Remove(tmp.Name())
 		return fmt.Errorf("write %s: %w", d.Path(name), err)
 	}
+	return syncDir(d.path)
+}
+
+// syncDir has the names of a directory outlive a power cut: an authority that is
+// forgotten while what it signed is not would lock out its clients.
+func syncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
 	return nil
 }
 

@@ -24,12 +24,18 @@ need in one process, with all state in one directory.
 
 Usage:
   isobar-control-plane --data-dir DIR [flags]
+  isobar-control-plane snapshot --data-dir DIR --file NEW
+  isobar-control-plane restore --data-dir NEW --file SNAPSHOT
 
 When it is ready it prints one line on standard output:
   ready url=https://127.0.0.1:40123 kubeconfig=DIR/kubeconfig
 
 It ends cleanly on SIGTERM and SIGINT; a second signal ends it at once. The log
 is DIR/control-plane.log.
+
+snapshot writes what etcd has, of the control plane that runs on the directory, to a
+new file; restore makes a directory of such a file, in which resourceVersions go on
+beyond all that there were. Certificates and keys are no part of it.
 
 Flags:
 `
@@ -63,12 +69,17 @@ func main() {
 // run is main with its exit status: 0 for a clean end, 1 for a failure, 2 for
 // wrong flags.
 func run(args []string) (int, error) {
+	if len(args) > 0 && (args[0] == "snapshot" || args[0] == "restore") {
+		return file(args[0], args[1:])
+	}
 	var o embedded.Options
 	fs := flag.NewFlagSet("isobar-control-plane", flag.ContinueOnError)
 	fs.StringVar(&o.DataDir, "data-dir", "", "`directory` for all state; made when missing, mode 0700 (required)")
 	fs.StringVar(&o.Listen, "listen", "127.0.0.1", "`address` to listen on, host or host:port; without a port that of the last start, else any free one")
 	fs.BoolVar(&o.NoFsync, "unsafe-no-fsync", false, "do not wait for the disk: faster, and a power cut may lose everything; for tests")
 	fs.IntVarP(&o.Verbose, "verbose", "v", 0, "`verbosity` of the log, 0 to 10")
+	fs.StringSliceVar(&o.Hosts, "host", nil, "further `names` and addresses of the server, in its certificate")
+	fs.DurationVar(&o.Wait, "wait", 0, "how long to wait for another control plane to let go of the directory")
 	withParent := fs.Bool("exit-with-parent", false, "end when standard input is closed, as it is when the parent process dies")
 	version := fs.Bool("version", false, "print the version and end")
 	fs.SortFlags = false
@@ -99,6 +110,38 @@ func run(args []string) (int, error) {
 		if errors.As(err, &inUse) {
 			err = fmt.Errorf("%w: stop that one first, or give another --data-dir", err)
 		}
+		return 1, err
+	}
+	return 0, nil
+}
+
+// file is run of snapshot and restore.
+func file(command string, args []string) (int, error) {
+	fs := flag.NewFlagSet("isobar-control-plane "+command, flag.ContinueOnError)
+	dir := fs.String("data-dir", "", "`directory` of the control plane (required)")
+	name := fs.String("file", "", "`file` of the snapshot (required)")
+	fs.SetOutput(io.Discard)
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Print(usage, fs.FlagUsages())
+		return 0, nil
+	case err != nil:
+		return 2, fmt.Errorf("%w (--help shows the flags)", err)
+	case fs.NArg() > 0:
+		return 2, fmt.Errorf("unexpected argument %q (--help shows the flags)", fs.Arg(0))
+	case *dir == "" || *name == "":
+		return 2, errors.New("--data-dir and --file are required (--help shows the flags)")
+	}
+	syscall.Umask(0o077)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if command == "snapshot" {
+		err = embedded.Snapshot(ctx, *dir, *name)
+	} else {
+		err = embedded.Restore(*dir, *name)
+	}
+	if err != nil {
 		return 1, err
 	}
 	return 0, nil
