@@ -14,8 +14,8 @@ import (
 )
 
 func agentCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "agent", Short: "Ask the agent of this Node, or of this VM"}
-	cmd.AddCommand(agentStatusCommand(), agentNamesCommand(), agentOffCommand(), agentOnCommand())
+	cmd := &cobra.Command{Use: "agent", Short: "Ask the agent of this Node or VM, or end the identity of a VM's"}
+	cmd.AddCommand(agentStatusCommand(), agentNamesCommand(), agentOffCommand(), agentOnCommand(), agentRevokeCommand())
 	return cmd
 }
 

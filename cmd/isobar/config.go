@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+
+	"isobar.dev/control/enroll"
 )
 
 // config is the file of `isobar controller`: Nephe's keys, and ours.
@@ -32,6 +34,9 @@ type config struct {
 	// AgentNamespace is where upstream's agents look for their controller; empty means
 	// that they are told of this one otherwise.
 	AgentNamespace string `json:"agentNamespace"`
+
+	// AgentServers are URLs by which agents of machines outside the cluster reach the replicas.
+	AgentServers []string `json:"agentServers"`
 
 	// TakeOver: what a former antrea-controller has told agents and people is replaced.
 	TakeOver bool `json:"takeOver"`
@@ -105,10 +110,13 @@ func parseConfig(text []byte) (config, error) {
 		return config{}, fmt.Errorf("cloudSyncInterval %d: want %d to %d seconds", c.CloudSyncInterval, minSyncInterval, maxSyncInterval)
 	case c.LogFormat != "json" && c.LogFormat != "text":
 		return config{}, fmt.Errorf("logFormat %q: want json or text", c.LogFormat)
-	case !c.ControlPlane && (c.AgentNamespace != "" || c.TakeOver):
-		return config{}, errors.New("agentNamespace, takeOver: there is nothing to tell agents of without controlPlane")
+	case !c.ControlPlane && (c.AgentNamespace != "" || c.TakeOver || len(c.AgentServers) > 0):
+		return config{}, errors.New("agentNamespace, agentServers, takeOver: there is nothing to tell agents of without controlPlane")
 	case c.AgentNamespace != "" && len(validation.IsDNS1123Label(c.AgentNamespace)) > 0:
 		return config{}, fmt.Errorf("agentNamespace %q: want the name of a namespace", c.AgentNamespace)
+	}
+	if _, err := enroll.Hosts(c.AgentServers); err != nil {
+		return config{}, fmt.Errorf("agentServers: %w", err)
 	}
 	for _, p := range []int32{c.Service.Port, c.WebhookService.Port} {
 		if p < 1 || p > 65535 {

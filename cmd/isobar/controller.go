@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -30,6 +31,7 @@ import (
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/authority"
 	"isobar.dev/control/controller"
+	"isobar.dev/control/enroll"
 	"isobar.dev/control/leader"
 	"isobar.dev/control/metrics"
 	"isobar.dev/control/replica"
@@ -42,6 +44,7 @@ type controllerFlags struct {
 	config, kubeconfig, antrea, certDir   string
 	metrics, health, webhookAddr, apiAddr string
 	elect, debug                          bool
+	agentServers                          []string
 }
 
 func controllerCommand() *cobra.Command {
@@ -67,6 +70,7 @@ SIGHUP reads the log level in the configuration file anew, as does a change of t
 	flags.StringVar(&f.health, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0 for none")
 	flags.StringVar(&f.webhookAddr, "webhook-addr", ":9443", "address of the webhooks")
 	flags.StringVar(&f.apiAddr, "api-addr", ":5443", "address of the runtime API")
+	flags.StringSliceVar(&f.agentServers, "agent-server", nil, "URL by which agents of machines outside the cluster reach this server, as https://isobar.example.com:10443; may be given often (default: agentServers of the configuration)")
 	flags.BoolVar(&f.elect, "enable-leader-election", false, "write only while this replica leads; needed with more than one")
 	flags.BoolVar(&f.debug, "enable-debug-log", false, "log level debug, where the configuration names none")
 	return cmd
@@ -83,6 +87,8 @@ type replicaRun struct {
 	level  slog.LevelVar
 	log    *slog.Logger
 
+	agentHosts []string // of the configuration's AgentServers
+
 	background
 }
 
@@ -90,6 +96,14 @@ func (r *replicaRun) run(parent context.Context) error {
 	var err error
 	if r.config, err = readConfig(r.flags.config); err != nil {
 		return err
+	}
+	if len(r.flags.agentServers) > 0 {
+		if r.config.AgentServers = r.flags.agentServers; !r.config.ControlPlane {
+			return errors.New("--agent-server: no agents are served without controlPlane")
+		}
+	}
+	if r.agentHosts, err = enroll.Hosts(r.config.AgentServers); err != nil {
+		return fmt.Errorf("--agent-server: %w", err)
 	}
 	if err := r.openLog(); err != nil {
 		return err
@@ -261,6 +275,7 @@ func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office,
 	if r.config.AgentNamespace != "" {
 		hosts = append(hosts, announce.Hosts(r.config.AgentNamespace)...)
 	}
+	hosts = append(hosts, r.agentHosts...)
 	var certificates replica.Certificates = authority.NewShared(client, r.ns, "isobar-controller-tls", hosts)
 	if r.flags.certDir != "" {
 		certificates = authority.NewMounted(r.flags.certDir)
@@ -276,7 +291,7 @@ func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office,
 		Certificates: certificates, WebhookListen: r.flags.webhookAddr, APIListen: r.flags.apiAddr,
 		Webhook:       webhook.Options{Controller: user, Log: r.log},
 		WebhookTarget: webhook.Target{Service: hooks}, APITarget: api,
-		ControlPlane: r.config.ControlPlane, AgentNamespace: r.config.AgentNamespace, TakeOver: r.config.TakeOver,
+		ControlPlane: r.config.ControlPlane, AgentNamespace: r.config.AgentNamespace, TakeOver: r.config.TakeOver, AgentServers: r.config.AgentServers,
 		Pod: os.Getenv("POD_NAME"), Node: os.Getenv("NODE_NAME"),
 	}
 }

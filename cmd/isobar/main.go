@@ -61,6 +61,6 @@ API server of a kubeconfig.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(evaluateCommand(), planCommand(), statusCommand(), upCommand(), serverCommand(), labCommand(), sweepCommand(), agentCommand(), controllerCommand(), simCommand())
+	cmd.AddCommand(evaluateCommand(), planCommand(), statusCommand(), upCommand(), serverCommand(), labCommand(), sweepCommand(), agentCommand(), tokenCommand(), controllerCommand(), simCommand())
 	return cmd
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -80,26 +81,31 @@ func (p Place) errOthers(kind, name, remedy string) error {
 }
 
 func (p Place) believe(ctx context.Context, client kubernetes.Interface) error {
-	maps := client.CoreV1().ConfigMaps(p.Namespace)
-	have, err := maps.Get(ctx, caConfigMap, metav1.GetOptions{})
+	return p.tell(ctx, client, caConfigMap, map[string]string{caKey: string(p.Bundle)})
+}
+
+// tell keeps what a ConfigMap says.
+func (p Place) tell(ctx context.Context, client kubernetes.Interface, name string, data map[string]string) error {
+	all := client.CoreV1().ConfigMaps(p.Namespace)
+	have, err := all.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: caConfigMap}, Data: map[string]string{caKey: string(p.Bundle)}}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
 		mark(m)
-		_, err = maps.Create(ctx, m, metav1.CreateOptions{})
-		return wrap(err, "create ConfigMap %s/%s", p.Namespace, caConfigMap)
+		_, err = all.Create(ctx, m, metav1.CreateOptions{})
+		return wrap(err, "create ConfigMap %s/%s", p.Namespace, name)
 	}
 	switch {
 	case err != nil:
-		return wrap(err, "read ConfigMap %s/%s", p.Namespace, caConfigMap)
+		return wrap(err, "read ConfigMap %s/%s", p.Namespace, name)
 	case !isOurs(have) && !p.TakeOver:
-		return p.errOthers("ConfigMap", caConfigMap, "delete it, or set takeOver, where no antrea-controller runs any more")
-	case isOurs(have) && len(have.Data) == 1 && have.Data[caKey] == string(p.Bundle):
+		return p.errOthers("ConfigMap", name, "delete it, or set takeOver, where no antrea-controller runs any more")
+	case isOurs(have) && maps.Equal(have.Data, data):
 		return nil
 	}
 	mark(have)
-	have.Data = map[string]string{caKey: string(p.Bundle)}
-	_, err = maps.Update(ctx, have, metav1.UpdateOptions{})
-	return wrap(err, "update ConfigMap %s/%s", p.Namespace, caConfigMap)
+	have.Data = data
+	_, err = all.Update(ctx, have, metav1.UpdateOptions{})
+	return wrap(err, "update ConfigMap %s/%s", p.Namespace, name)
 }
 
 // find gives the Service that agents look for the endpoints of the replicas. A Service that

@@ -73,7 +73,7 @@ type Server struct {
 // certificate authority, or reads it, and starts nothing; call Run.
 func New(config *restclient.Config, inventory Inventory, o Options) (*Server, error) {
 	if len(o.Hosts) == 0 {
-		o.Hosts = []string{DefaultTarget.Host(), "localhost", "127.0.0.1"}
+		o.Hosts = DefaultHosts()
 	}
 	a := o.Certificates
 	if a == nil {
@@ -97,6 +97,9 @@ func New(config *restclient.Config, inventory Inventory, o Options) (*Server, er
 	s.vpcs, s.groups, s.policies = &vpc, &group, &policies
 	return s, nil
 }
+
+// DefaultHosts are those of Options without any.
+func DefaultHosts() []string { return []string{DefaultTarget.Host(), "localhost", "127.0.0.1"} }
 
 // CABundle is the PEM of the certificate authority, for [Install].
 func (s *Server) CABundle() []byte { return s.authority.Bundle() }

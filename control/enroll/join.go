@@ -107,6 +107,19 @@ func parseServer(text string) (*url.URL, error) {
 	return u, nil
 }
 
+// Hosts are the names and addresses in URLs of servers, which their certificates must have.
+func Hosts(servers []string) ([]string, error) {
+	var out []string
+	for _, s := range servers {
+		u, err := parseServer(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, u.Hostname())
+	}
+	return out, nil
+}
+
 // jitter is about d.
 func jitter(d time.Duration) time.Duration { return d*4/5 + mathrand.N(d*2/5+1) }
 

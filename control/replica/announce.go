@@ -30,6 +30,7 @@ func (r *Replica) announce(ctx context.Context) error {
 			Namespace: r.o.AgentNamespace, Replicas: r.service(), Bundle: r.api.CABundle(), TakeOver: r.o.TakeOver,
 		}))
 	}
+	errs = append(errs, announce.Servers(ctx, r.core, r.o.APITarget.Namespace, r.agentServers(), r.api.CABundle()))
 	return errors.Join(append(errs, r.beat(ctx))...)
 }
 

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"slices"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,8 +19,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"isobar.dev/control/apiserver"
+	"isobar.dev/control/authority"
 	"isobar.dev/control/controller"
 	"isobar.dev/control/controlplane"
+	"isobar.dev/control/enroll"
+	"isobar.dev/control/identity"
 	"isobar.dev/control/leader"
 	"isobar.dev/control/webhook"
 )
@@ -63,6 +69,10 @@ type Options struct {
 	// TakeOver: the ConfigMap and the AntreaControllerInfo of an antrea-controller that
 	// is no more become ours. They are left alone otherwise.
 	TakeOver bool
+	// AgentServers are URLs by which agents of machines outside the cluster reach the replicas, as https://isobar.example.com:10443. Where
+	// the Certificates are made by others, they must be for these hosts. None: the hosts of the API at the port of
+	// AgentsListen; without that the address of APIListen, where it is one of this machine's alone, or else people have to know.
+	AgentServers []string
 	// Pod and Node are the replica's own, and told in the AntreaControllerInfo.
 	Pod, Node string
 	// Tiers is the client's configuration for repairing built-in tiers; nil means
@@ -87,8 +97,10 @@ type Replica struct {
 	api           *apiserver.Server
 	hooksL, apiL  net.Listener
 	agentsL       net.Listener          // nil without AgentsListen
-	agents        *controlplane.Service // nil without a ControlPlane
-	moved         chan struct{}         // holds one: endpoints of the replicas are others
+	agents        *controlplane.Service // nil without a ControlPlane, as are the next two
+	identities    *identity.Agents
+	issuer        *authority.Clients
+	moved         chan struct{} // holds one: endpoints of the replicas are others
 }
 
 // New returns a Replica of the API server that config reaches, which it asks for the ID
@@ -149,9 +161,60 @@ func (r *Replica) make(ctx context.Context) error {
 	if r.o.ControlPlane {
 		r.agents = controlplane.New(controlplane.Options{World: r.controller.KnownWorld, Feed: r.controller.Feed(), Reports: r.o.Controller.Reports, Office: r.office})
 		r.o.API.Groups = r.agents.Groups()
+		if err := r.identify(ctx); err != nil {
+			return err
+		}
 	}
 	r.api, err = apiserver.New(r.config, r.controller.Runtime(), r.o.API)
 	return err
+}
+
+// agentsSecret has the authority of agents' certificates.
+const agentsSecret = "isobar-agents-ca"
+
+// identify has agents of machines taken that have certificates of ours.
+func (r *Replica) identify(ctx context.Context) error {
+	hosts, err := enroll.Hosts(r.o.AgentServers)
+	if err != nil {
+		return fmt.Errorf("servers of agents: %w", err)
+	}
+	if len(hosts) > 0 && r.o.API.Certificates == nil {
+		if len(r.o.API.Hosts) == 0 {
+			r.o.API.Hosts = apiserver.DefaultHosts()
+		}
+		r.o.API.Hosts = append(slices.Clone(r.o.API.Hosts), hosts...)
+	}
+	r.issuer = authority.NewClients(r.core, r.o.APITarget.Namespace, agentsSecret, "agents")
+	if err := r.issuer.Refresh(ctx); err != nil {
+		return err
+	}
+	r.identities, err = identity.New(r.config, r.issuer, identity.Options{Log: r.log})
+	r.o.API.Agents = r.identities
+	return err
+}
+
+// agentServers are what machines are to join by.
+func (r *Replica) agentServers() []string {
+	l := r.agentsL
+	if l == nil {
+		l = r.apiL
+	}
+	at, ok := l.Addr().(*net.TCPAddr)
+	switch {
+	case len(r.o.AgentServers) > 0 || !ok:
+		return r.o.AgentServers
+	case !at.IP.IsUnspecified() && (r.agentsL != nil || at.IP.IsLoopback()):
+		return []string{"https://" + at.String()}
+	case r.agentsL == nil:
+		return nil // behind a Service, of which nobody outside knows
+	}
+	var out []string
+	for _, h := range r.o.API.Hosts {
+		if a, err := netip.ParseAddr(h); err == nil && a.IsGlobalUnicast() || err != nil && h != "localhost" && h != r.o.APITarget.Host() {
+			out = append(out, "https://"+net.JoinHostPort(h, strconv.Itoa(at.Port)))
+		}
+	}
+	return out
 }
 
 func (r *Replica) listen() (err error) {
@@ -198,6 +261,9 @@ func (r *Replica) Start(ctx context.Context, spawn func(name string, part func(c
 		}
 	}
 	spawn("controller", r.controller.Run)
+	if r.identities != nil {
+		spawn("identities of agents", r.identities.Run)
+	}
 	spawn("runtime API", func(ctx context.Context) error { return r.api.Run(ctx, merge(r.apiL, r.agentsL)) })
 	if r.office.IsHeld() {
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -238,6 +304,11 @@ func (r *Replica) ensure(ctx context.Context) error {
 	defer cancel()
 	if r.o.Certificates != nil {
 		if err := r.o.Certificates.Refresh(ctx); err != nil {
+			return err
+		}
+	}
+	if r.issuer != nil {
+		if err := r.issuer.Refresh(ctx); err != nil {
 			return err
 		}
 	}

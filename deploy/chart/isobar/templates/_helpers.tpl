@@ -25,6 +25,10 @@ controlPlane: {{ .Values.controlPlane.enabled }}
 {{- fail "controlPlane.agentNamespace, controlPlane.takeOver: there is nothing to tell agents of without controlPlane.enabled" }}
 {{- end }}
 agentNamespace: {{ .Values.controlPlane.agentNamespace | quote }}
+{{- if and (not .Values.controlPlane.enabled) .Values.controlPlane.agentServers }}
+{{- fail "controlPlane.agentServers: there is nothing to tell agents of without controlPlane.enabled" }}
+{{- end }}
+agentServers: {{ toJson .Values.controlPlane.agentServers }}
 takeOver: {{ .Values.controlPlane.takeOver }}
 podNetwork: {{ .Values.podNetwork | quote }}
 nodeNetwork: {{ .Values.nodeNetwork | quote }}
