@@ -3,9 +3,12 @@ package vm_test
 import (
 	"errors"
 	"fmt"
+	"net"
+	"os/exec"
 	"slices"
 	"testing"
 
+	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
@@ -84,4 +87,81 @@ func TestReport(t *testing.T) {
 	if s.KernelVersion == "" || s.AgentVersion == "" || s.StartTime.IsZero() || s.LastError != "" {
 		t.Errorf("%+v", s)
 	}
+}
+
+// What is behind the machine is the machine to others, by the ports that they ask it for, and to the machine it is
+// what it was.
+func TestBehind(t *testing.T) {
+	w := newWorld(t)
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("addresses are translated by nft, which is not here")
+	}
+	w.container()
+	w.must(w.vm.Do(func(ns.NetNS) error {
+		out, err := exec.Command("nft", `add table ip docker
+add chain ip docker pre { type nat hook prerouting priority dstnat ; }
+add rule ip docker pre iifname "eth*" tcp dport 8080 dnat to 172.17.0.2:80
+add rule ip docker pre iifname "eth*" tcp dport 8081 dnat to 172.17.0.2:81
+add chain ip docker post { type nat hook postrouting priority srcnat ; }
+add rule ip docker post ip saddr 172.17.0.0/16 oifname "eth*" masquerade`).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}))
+	w.run(nil)
+	w.isIn(runtimev1alpha1.AgentEnforcing, 0)
+	listen := func(port uint16) {
+		t.Helper()
+		var l net.Listener
+		w.must(w.behind.Do(func(ns.NetNS) (err error) {
+			l, err = net.Listen("tcp", fmt.Sprintf("172.17.0.2:%d", port))
+			return err
+		}))
+		t.Cleanup(func() { l.Close() })
+	}
+	listen(80)
+	listen(81)
+	published := func(port uint16) error {
+		return w.peers[0].Do(func(ns.NetNS) error {
+			c, err := net.DialTimeout("tcp", fmt.Sprintf("10.7.1.2:%d", port), lab.Patience)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+	}
+	w.must(published(8080))
+	_, theirs := addrs(1)
+	from := func(port uint16, want lab.Verdict) flow {
+		return flow{from: w.behind, to: w.peers[0], addr: theirs[0].String(), port: port, want: want}
+	}
+	inside := []flow{
+		{from: w.behind, to: w.vm, addr: "172.17.0.1", port: 90, want: lab.Allow},
+		{from: w.vm, to: w.behind, addr: "172.17.0.2", port: 90, want: lab.Allow},
+	}
+	w.wants("without policies", append(inside, from(80, lab.Allow))...)
+
+	w.world(policyOf("  ingress: [{action: Allow, ports: [{protocol: TCP, port: 8080}]}, {action: Drop}]\n  egress: [{action: Drop, ports: [{protocol: TCP, port: 80}]}]\n"))
+	w.isIn(runtimev1alpha1.AgentEnforcing, 1)
+	w.must(published(8080))
+	if published(8081) == nil {
+		t.Error("a port that the policy does not allow is published all the same")
+	}
+	w.wants("with policies", append(inside, from(80, lab.Drop), from(81, lab.Allow))...)
+	w.world(policyOf("  ingress: [{action: Drop, ports: [{protocol: TCP, port: 80}]}]\n"))
+	w.isIn(runtimev1alpha1.AgentEnforcing, 1)
+	w.await("by the port that was asked for", func() error { return published(8080) })
+	w.must(published(8081))
+
+	// Another bridge is found, and before it is, it is none that leads to others.
+	w.must(w.vm.Do(func(ns.NetNS) error {
+		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "podnet"}})
+	}))
+	w.await("podnet", func() error {
+		if inner := w.machine.Inner(); !slices.Equal(inner, []string{"docker0", "podnet"}) {
+			return fmt.Errorf("%q", inner)
+		}
+		return nil
+	})
 }
