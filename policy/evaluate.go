@@ -142,16 +142,55 @@ func (c candidate) ties(d candidate) bool {
 	return c.tier == d.tier && c.priority == d.priority && c.index == d.index && c.rule != nil && d.rule != nil
 }
 
-// question is one end's: what its policies say of a flow with the other end.
-type question struct {
+// Judge decides at one end of flows: all that applies to a workload in one
+// direction, in order. It may be used by several goroutines.
+type Judge struct {
 	s          Snapshot
-	f          Flow
 	dir        Direction
 	subject    *Workload
 	ns         *Namespace
-	peer       End
 	candidates []candidate
 	fallback   Decision
+}
+
+// Judge returns who decides at a workload for which [Workload.IsSubject] holds.
+func (s Snapshot) Judge(subject *Workload, dir Direction) *Judge {
+	j := &Judge{s: s, dir: dir, subject: subject, ns: s.NamespaceOf(subject)}
+	j.candidates = s.candidates(subject, dir)
+	slices.SortFunc(j.candidates, candidate.compare)
+	j.fallback = Decision{Action: Allow, Reason: ByDefault, Index: -1}
+	if subject.Isolates(dir, s.hasRule(subject, Ingress), s.hasRule(subject, Egress)) {
+		j.fallback = Decision{Action: Drop, Reason: ByVMIsolation, Index: -1}
+	}
+	return j
+}
+
+// Decide returns the decision about f, whose ends have their addresses, as
+// [Snapshot.Ends] gives them; far is the other end.
+func (j *Judge) Decide(f Flow, far End) Decision {
+	q := question{Judge: j, peer: far}
+	return Strictest(f, j.Traffic, func(f Flow) Decision {
+		q.f = f
+		return q.from(0)
+	})
+}
+
+// Traffic yields all that the rules tell apart.
+func (j *Judge) Traffic(yield func(Traffic) bool) {
+	for _, c := range j.candidates {
+		for i := 0; c.rule != nil && i < len(c.rule.Traffic); i++ {
+			if !yield(c.rule.Traffic[i]) {
+				return
+			}
+		}
+	}
+}
+
+// question is one end's: what its policies say of a flow with the other end.
+type question struct {
+	*Judge
+	f    Flow
+	peer End
 }
 
 // decide returns the decision at near about a flow with far.
@@ -159,26 +198,7 @@ func (s Snapshot) decide(f Flow, dir Direction, near, far End) Decision {
 	if near.Subject == nil {
 		return Decision{Action: Allow, Reason: NotSubject, Index: -1}
 	}
-	q := question{s: s, f: f, dir: dir, subject: near.Subject, ns: s.NamespaceOf(near.Subject), peer: far}
-	q.candidates = s.candidates(q.subject, dir)
-	slices.SortFunc(q.candidates, candidate.compare)
-	q.fallback = Decision{Action: Allow, Reason: ByDefault, Index: -1}
-	if q.subject.Isolates(dir, s.hasRule(q.subject, Ingress), s.hasRule(q.subject, Egress)) {
-		q.fallback = Decision{Action: Drop, Reason: ByVMIsolation, Index: -1}
-	}
-	traffic := func(yield func(Traffic) bool) {
-		for _, c := range q.candidates {
-			for i := 0; c.rule != nil && i < len(c.rule.Traffic); i++ {
-				if !yield(c.rule.Traffic[i]) {
-					return
-				}
-			}
-		}
-	}
-	return Strictest(f, traffic, func(f Flow) Decision {
-		q.f = f
-		return q.from(0)
-	})
+	return s.Judge(near.Subject, dir).Decide(f, far)
 }
 
 // Strictest returns the strictest of what decide says of f: where f does not tell
