@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"isobar.dev/acceptance/wire"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	"isobar.dev/control/plane"
 	"isobar.dev/deploy/crd"
@@ -121,8 +122,8 @@ func TestF04_F05_F19_APIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	way := newProxy(t, host.Host)
-	c.startReplicaOf("r0", "https://"+way.addr())
+	way := wire.NewProxy(t, nil, host.Host)
+	c.startReplicaOf("r0", "https://"+way.Addr())
 	c.leader(c.replicas...)
 	c.startAgents()
 
@@ -164,7 +165,7 @@ func TestF04_F05_F19_APIServer(t *testing.T) {
 	if isFull {
 		away = 10 * time.Minute
 	}
-	way.refuse()
+	way.Refuse()
 	time.Sleep(away)
 	next := c.m.with(c.shop.namespace(3, "red"))
 	for i := range 2 {
@@ -186,7 +187,7 @@ func TestF04_F05_F19_APIServer(t *testing.T) {
 	if host, err := url.Parse(p.now.URL()); err != nil {
 		t.Fatal(err)
 	} else {
-		way.send(host.Host)
+		way.Send(host.Host)
 	}
 	eventually(t, "the API server is there again", func() string {
 		w, err := c.client.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Watch(t.Context(), metav1.ListOptions{ResourceVersion: old.GetResourceVersion()})
@@ -203,7 +204,7 @@ func TestF04_F05_F19_APIServer(t *testing.T) {
 		return err.Error()
 	})
 	before := c.states()
-	way.accept()
+	way.Accept()
 	c.probe.settle("F4, F5: the API server was away, and a third of its objects changed")
 	if n := c.states() - before; n > 4*len(c.agents) {
 		t.Errorf("agents had %d States of that", n)

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/client-go/transport"
 
+	"isobar.dev/acceptance/wire"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	"isobar.dev/policy"
 	"isobar.dev/source/antrea"
@@ -26,7 +27,7 @@ type setting struct {
 	m       model
 	probe   *probe
 	agents  []*agent
-	between []*meddler // of each agent
+	between []*wire.Meddler // of each agent
 }
 
 func newSetting(t testing.TB, s shop, flows int) *setting {
@@ -35,9 +36,9 @@ func newSetting(t testing.TB, s shop, flows int) *setting {
 	w := x.m.snapshot(t)
 	x.probe = newProbe(t, s.flows(x.m, flows), w)
 	for _, n := range s.nodes {
-		m := &meddler{}
+		m := &wire.Meddler{}
 		x.between = append(x.between, m)
-		x.agents = append(x.agents, startAgent(t, x.probe, n, m.wrap(x.reach()), antrea.Options{}))
+		x.agents = append(x.agents, startAgent(t, x.probe, n, m.Wrap(x.reach()), antrea.Options{}))
 	}
 	x.know(w)
 	x.probe.settle("at the start")
@@ -83,7 +84,7 @@ func (x *setting) quiet(n int) {
 					return fmt.Sprintf("%s: %s: %v", a.node, w.Resource, w.Err)
 				}
 			}
-			if got := x.between[i].beginnings(); got < n {
+			if got := x.between[i].Beginnings(); got < n {
 				return fmt.Sprintf("%s: %d watches have begun, not %d", a.node, got, n)
 			}
 		}
@@ -107,7 +108,7 @@ func TestF05_WatchesExpire(t *testing.T) {
 	x.quiet(3)
 	before := x.states()
 	for _, m := range x.between {
-		m.send("", expired())
+		m.Send("", wire.Expired())
 	}
 	x.quiet(6)
 	x.probe.settle("all watches expire")
@@ -118,7 +119,7 @@ func TestF05_WatchesExpire(t *testing.T) {
 	for range 6 {
 		resource := []string{"", "networkpolicies", "appliedtogroups", "addressgroups"}[rnd.IntN(4)]
 		for _, m := range x.between {
-			m.send(resource, expired())
+			m.Send(resource, wire.Expired())
 		}
 		x.set(x.several(rnd, x.m))
 		if rnd.IntN(2) == 0 {
@@ -149,7 +150,7 @@ func TestF07_SameAgain(t *testing.T) {
 	t.Parallel()
 	x := newSetting(t, shop{base: "again", nodes: []string{"n1", "n2"}, rooms: 2, pods: 2}, 60)
 	for _, m := range x.between {
-		m.keep()
+		m.Keep()
 	}
 	for range 5 {
 		x.know(x.m.snapshot(t))
@@ -158,7 +159,7 @@ func TestF07_SameAgain(t *testing.T) {
 	x.probe.settle("a change after five that are none")
 	for i, m := range x.between {
 		// The policy, and the peers that it names no more.
-		if told := m.kept(); len(told) > 2 {
+		if told := m.Kept(); len(told) > 2 {
 			t.Errorf("%s was told %q", x.agents[i].node, told)
 		}
 	}
@@ -240,7 +241,7 @@ func (x *setting) slowWatch(resource, node string) {
 		t.Fatal(err)
 	}
 	security.NextProtos = []string{"http/1.1"}
-	raw, err := net.Dial("tcp", x.front.addr())
+	raw, err := net.Dial("tcp", x.front.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,10 +283,10 @@ func (x *setting) slowWatch(resource, node string) {
 func TestF10_OneWay(t *testing.T) {
 	t.Parallel()
 	x := newSetting(t, shop{base: "oneway", nodes: []string{"n1", "n2"}, rooms: 2, pods: 2}, 60)
-	for _, way := range []int{toClient, toServer} {
+	for _, way := range []int{wire.ToClient, wire.ToServer} {
 		x.quiet(3)
 		before := x.states()
-		x.front.stall(way)
+		x.front.Stall(way)
 		x.set(x.m.with(x.shop.shut(t, x.m.with(x.shop.policies(0)...), 0), x.shop.namespace(1, []string{"red", "blue"}[way%2])))
 		eventually(t, "agents say that they hear nothing", func() string {
 			for _, a := range x.agents {
@@ -297,12 +298,12 @@ func TestF10_OneWay(t *testing.T) {
 			}
 			return ""
 		})
-		if n := x.states() - before; way == toClient && n > 0 {
+		if n := x.states() - before; way == wire.ToClient && n > 0 {
 			t.Errorf("agents that hear nothing had %d States", n)
 		}
 		x.set(x.m.with(x.shop.open(t, x.m, 1)))
 		time.Sleep(2 * time.Second)
-		x.front.resume()
+		x.front.Resume()
 		x.probe.settle(fmt.Sprintf("no bytes %s", []string{"to the server", "to the agents"}[way]))
 		x.set(x.m.with(x.shop.policies(0)...).with(x.shop.policies(1)...))
 		x.probe.settle("after that")

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"isobar.dev/acceptance/wire"
 	"isobar.dev/compile"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controller"
@@ -24,7 +25,7 @@ type hub struct {
 	t       testing.TB
 	feed    *feed.Feed
 	reports *controlplane.Reports
-	front   *proxy
+	front   *wire.Proxy
 	token   string
 	ca      []byte
 
@@ -65,7 +66,7 @@ func newHub(t testing.TB) *hub {
 		}
 	})
 	h.ca = server.CABundle()
-	h.front = newProxy(t, l.Addr().String())
+	h.front = wire.NewProxy(t, nil, l.Addr().String())
 	return h
 }
 
@@ -78,4 +79,4 @@ func (h *hub) know(w policy.Snapshot) {
 }
 
 // reach is how an agent reaches the hub.
-func (h *hub) reach() *rest.Config { return reach(h.front.addr(), "localhost", h.token, h.ca) }
+func (h *hub) reach() *rest.Config { return reach(h.front.Addr(), "localhost", h.token, h.ca) }

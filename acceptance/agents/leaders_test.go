@@ -60,9 +60,9 @@ func TestF09_LeaderStopped(t *testing.T) {
 	c.probe.settle("at the start")
 	eventually(t, "the statuses at the start", c.rolledUp)
 
-	c.signal(first, syscall.SIGSTOP)
-	c.front.send(second.spec.API) // as a Service does when the probe of a Pod fails
-	c.front.cut()
+	first.Signal(t, syscall.SIGSTOP)
+	c.front.Send(second.API) // as a Service does when the probe of a Pod fails
+	c.front.Cut()
 	c.leader(second)
 	c.agents[0].fail("no room")
 	p := find[*antreav1beta1.NetworkPolicy](t, c.m, c.shop.room(0), "api")
@@ -77,10 +77,10 @@ func TestF09_LeaderStopped(t *testing.T) {
 		return ""
 	}
 	eventually(t, "the second leader hears that an agent fails", failed)
-	c.signal(first, syscall.SIGCONT)
+	first.Signal(t, syscall.SIGCONT)
 	c.set(c.m.with(c.shop.open(t, c.m, 0)))
 	c.probe.settle("a change while the first one wakes")
-	c.front.send(first.spec.API, second.spec.API)
+	c.front.Send(first.API, second.API)
 	c.drop(second)
 	c.leader(first)
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

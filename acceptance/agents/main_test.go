@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"isobar.dev/acceptance/replicas"
 	"isobar.dev/control/plane/planetest"
 )
 
@@ -17,10 +18,7 @@ const patience = 90 * time.Second
 var isFull = os.Getenv("ISOBAR_FAULTS") == "full"
 
 func TestMain(m *testing.M) {
-	if file := os.Getenv(replicaFile); file != "" {
-		runReplica(file) // this process is a replica
-		return
-	}
+	replicas.Main()
 	for name, value := range map[string]string{
 		// Client-go's checks of connections: found dead after 6 s, and not after 45 s.
 		"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "3", "HTTP2_PING_TIMEOUT_SECONDS": "3",

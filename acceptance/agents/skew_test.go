@@ -1,79 +1,20 @@
 package agents_test
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
+	"isobar.dev/acceptance/wire"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
-	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/policy"
 	"isobar.dev/source/antrea"
 )
-
-// news are what a newer controller says.
-type news int32
-
-const (
-	noNews        news = iota
-	newMetadata        // beside what counts
-	newConditions      // in rules of one policy
-	newActions
-	noMoments // an older one, that knows of none
-)
-
-// newer returns what is sent in place of an event by a controller with news about a policy.
-func newer(t testing.TB, now news, uid string, e frame, first bool) []frame {
-	unknown := protowire.AppendString(protowire.AppendTag(nil, 99, protowire.BytesType), "new")
-	switch {
-	case now == noMoments && e.Type == watch.Bookmark:
-		if !first {
-			return nil
-		}
-		e.Object.Raw = nil
-	case now == newMetadata && e.Type == watch.Added && e.Object.Kind != "NetworkPolicy":
-		e.Object.Raw = append(bytes.Clone(e.Object.Raw), unknown...)
-	case (now == newConditions || now == newActions) && e.Object.Kind == "NetworkPolicy" && e.Type != watch.Deleted:
-		var p controlplanev1beta2.NetworkPolicy
-		if err := p.Unmarshal(e.Object.Raw); err != nil {
-			t.Error(err)
-		}
-		if p.Name != uid {
-			break
-		}
-		rules := p.Rules
-		p.Rules = nil
-		raw, err := p.Marshal()
-		if err != nil {
-			t.Error(err)
-		}
-		for _, r := range rules {
-			if now == newActions {
-				r.Action = new(antreav1beta1.RuleAction("Permit"))
-			}
-			text, err := r.Marshal()
-			if err != nil {
-				t.Error(err)
-			}
-			if now == newConditions {
-				text = append(text, unknown...)
-			}
-			raw = protowire.AppendBytes(protowire.AppendTag(raw, 2, protowire.BytesType), text)
-		}
-		e.Object.Raw = raw
-	}
-	return []frame{e}
-}
 
 // Agents of one version and controllers of the next, or the one before: what is not known
 // closes what it is about, and nothing else.
@@ -85,41 +26,34 @@ func TestF18_OtherVersions(t *testing.T) {
 	x.probe = newProbe(t, x.shop.flows(x.m, 80), w)
 	x.know(w)
 	p := find[*antreav1beta1.NetworkPolicy](t, x.m, x.shop.room(0), "api")
-	var now atomic.Int32
+	skew := wire.NewSkew(t)
 	for _, n := range x.shop.nodes {
-		var begun sync.Map // resources whose watch is past its bookmark
-		m := &meddler{}
-		m.each = func(resource string, e frame) []frame {
-			_, isBegun := begun.Load(resource)
-			if e.Type == watch.Bookmark {
-				begun.Store(resource, true)
-			}
-			return newer(t, news(now.Load()), string(p.UID), e, !isBegun)
-		}
-		config := m.wrap(x.reach())
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			return onWatch{next, func(resource string) { begun.Delete(resource) }}
-		})
+		m := &wire.Meddler{Each: skew.Each}
 		x.between = append(x.between, m)
-		x.agents = append(x.agents, startAgent(t, x.probe, n, config, antrea.Options{}))
+		x.agents = append(x.agents, startAgent(t, x.probe, n, m.Wrap(x.reach()), antrea.Options{}))
 	}
 	x.probe.settle("at the start")
 	about := func(f policy.Flow) bool {
 		return strings.HasPrefix(f.To.Workload, policy.WorkloadID(policy.KindPod, x.shop.room(0), "api-"))
 	}
 	n := 3
-	turn := func(to news) {
-		now.Store(int32(to))
+	turn := func(to wire.News) {
+		skew.Turn(to, string(p.UID))
 		for _, m := range x.between {
-			m.send("", expired())
+			m.Send("", wire.Expired())
 		}
 		n += 3
 		x.quiet(n)
 	}
-	turn(newMetadata)
+	turn(wire.NewMetadata)
 	x.probe.settle("fields beside what counts")
 	x.probe.allows(about)
-	for _, to := range []news{newConditions, newActions} {
+	for _, to := range []wire.News{wire.NewConditions, wire.NewActions, wire.NewProtocols, wire.NewDirections} {
+		if to == wire.NewDirections { // what may be of either is of both
+			x.probe.allows(func(f policy.Flow) bool {
+				return about(f) || about(policy.Flow{To: f.From})
+			})
+		}
 		turn(to)
 		eventually(t, "rules with what is not known are closed", func() string {
 			if dropped, all := x.probe.dropped(about); all == 0 || dropped < all {
@@ -128,12 +62,12 @@ func TestF18_OtherVersions(t *testing.T) {
 			return ""
 		})
 	}
-	turn(noMoments)
+	turn(wire.NoMoments)
 	x.probe.settle("an older controller")
 	x.probe.allows(nil)
 	x.set(x.m.with(x.shop.open(t, x.m, 1)))
 	x.probe.settle("a change of an older controller's")
-	turn(noNews)
+	turn(wire.NoNews)
 	x.set(x.m.with(x.shop.shut(t, x.m, 0)))
 	x.probe.settle("a change of one of this version")
 
@@ -142,7 +76,7 @@ func TestF18_OtherVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := client.Post("https://"+x.front.addr()+"/apis/controlplane.antrea.io/v1beta2/networkpolicies/"+string(p.UID)+"/status", runtime.ContentTypeJSON, strings.NewReader(
+	answer, err := client.Post("https://"+x.front.Addr()+"/apis/controlplane.antrea.io/v1beta2/networkpolicies/"+string(p.UID)+"/status", runtime.ContentTypeJSON, strings.NewReader(
 		`{"apiVersion": "controlplane.antrea.io/v1beta2", "kind": "NetworkPolicyStatus", "metadata": {"name": "`+string(p.UID)+`"}, "new": 1, "nodes": [{"nodeName": "n1", "generation": 7, "new": {}}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -154,18 +88,4 @@ func TestF18_OtherVersions(t *testing.T) {
 	if said := x.reports.Of(policy.PolicyID(policy.AntreaNetworkPolicy, p.Namespace, p.Name), []string{"n1"}); said["n1"].Generation != 7 {
 		t.Errorf("the report came to %v", said)
 	}
-}
-
-// onWatch tells of each watch that is asked for.
-type onWatch struct {
-	next  http.RoundTripper
-	begin func(resource string)
-}
-
-// RoundTrip passes a request on.
-func (o onWatch) RoundTrip(q *http.Request) (*http.Response, error) {
-	if q.URL.Query().Get("watch") == "true" {
-		o.begin(q.URL.Path[strings.LastIndex(q.URL.Path, "/")+1:])
-	}
-	return o.next.RoundTrip(q)
 }

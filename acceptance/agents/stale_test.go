@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+
+	"isobar.dev/acceptance/replicas"
 )
 
 // laggard is an API server whose watches may lag behind: everything else it answers as the one
@@ -95,13 +97,13 @@ func (b lagging) Read(p []byte) (int, error) {
 }
 
 // move has all agents watch these replicas.
-func (c *cluster) move(to ...*process) {
+func (c *cluster) move(to ...*replicas.Process) {
 	var addrs []string
 	for _, p := range to {
-		addrs = append(addrs, p.spec.API)
+		addrs = append(addrs, p.API)
 	}
-	c.front.send(addrs...)
-	c.front.cut()
+	c.front.Send(addrs...)
+	c.front.Cut()
 }
 
 // lag waits until all agents say that what they are told lags, or that it does not.
@@ -118,7 +120,7 @@ func (c *cluster) lag(what string, want bool) {
 }
 
 // staleCluster is a cluster of a replica and one whose API server may lag, with agents at the first.
-func staleCluster(t *testing.T, yield time.Duration) (c *cluster, l *laggard, fresh, stale *process) {
+func staleCluster(t *testing.T, yield time.Duration) (c *cluster, l *laggard, fresh, stale *replicas.Process) {
 	t.Helper()
 	c = newCluster(t, shop{nodes: []string{"n1", "n2", "n3"}, rooms: 2, pods: 2}, 80)
 	c.options.Yield = yield
@@ -126,7 +128,7 @@ func staleCluster(t *testing.T, yield time.Duration) (c *cluster, l *laggard, fr
 	fresh = c.startReplica("r0")
 	c.leader(fresh)
 	stale = c.startReplicaOf("r1", l.addr)
-	c.front.send(stale.spec.API)
+	c.front.Send(stale.API)
 	c.startAgents()
 	c.probe.settle("at the one that will lag")
 	c.move(fresh)
@@ -163,9 +165,9 @@ func TestF06_StaleAPIServer(t *testing.T) {
 
 	c.move(stale)
 	c.lag("agents are at the one that lags", true)
-	before := c.front.connections()
+	before := c.front.Connections()
 	eventually(t, "agents come again", func() string {
-		if n := c.front.connections() - before; n < 2*len(c.agents) {
+		if n := c.front.Connections() - before; n < 2*len(c.agents) {
 			return fmt.Sprint("only ", n, " times")
 		}
 		return ""
@@ -173,7 +175,7 @@ func TestF06_StaleAPIServer(t *testing.T) {
 	if wrong := c.probe.behind(); wrong != "" {
 		t.Errorf("something was taken back: %s", wrong)
 	}
-	c.front.send(fresh.spec.API, stale.spec.API)
+	c.front.Send(fresh.API, stale.API)
 	c.lag("agents find the other one", false)
 	c.set(c.m.with(c.shop.namespace(0, "red")))
 	c.probe.settle("a change while one lags")

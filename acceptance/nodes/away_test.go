@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"isobar.dev/acceptance/wire"
 )
 
 // The API server is away from agents and from the controller, all watches are cut, and an agent starts
@@ -16,8 +18,8 @@ func TestF04_F05_APIServerAway(t *testing.T) {
 	if isFull {
 		away = 10 * time.Minute
 	}
-	c.api.refuse()
-	c.behind.refuse()
+	c.api.Refuse()
+	c.behind.Refuse()
 	time.Sleep(away)
 	labels := func(ns, name, app string) object {
 		return changed(find[*corev1.Pod](t, base, ns, name), func(p *corev1.Pod) { p.Labels = appIs(app).MatchLabels })
@@ -33,20 +35,20 @@ func TestF04_F05_APIServerAway(t *testing.T) {
 	c.agents[0].kill()
 	c.agents[0].start()
 	time.Sleep(time.Second)
-	c.behind.accept()
+	c.behind.Accept()
 	eventually(t, "the agent that hears from the controller alone", func() string {
 		return c.agents[1].behind(told(t, c.judge.latest()))
 	})
-	c.api.accept()
+	c.api.Accept()
 	c.settle("F4: the API server is there again")
 	eventually(t, "statuses", c.rolledUp)
 
-	for i, f := range []*front{c.behind, c.hub, c.api} {
-		f.cut()
+	for i, f := range []*wire.Proxy{c.behind, c.hub, c.api} {
+		f.Cut()
 		if i == 1 {
 			c.set(base.with(c.shop.shut(t, base)))
 		}
-		f.cut()
+		f.Cut()
 	}
 	c.set(base)
 	c.settle("F5: every watch begins anew")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/netip"
 	"net/url"
 	"os"
@@ -33,15 +36,17 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 
+	"isobar.dev/acceptance/wire"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	"isobar.dev/cmd/isobar-agent/node"
 	"isobar.dev/cmd/isobar-cni/plugin"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controller"
 	"isobar.dev/control/plane/planetest"
-	"isobar.dev/control/replica"
+	controlreplica "isobar.dev/control/replica"
 	"isobar.dev/control/webhook"
 	"isobar.dev/dataplane/nft"
 	"isobar.dev/dataplane/route"
@@ -55,7 +60,7 @@ const controllerUser = "isobar-controller"
 
 // cluster is an API server with a shop in it, a controller, and Nodes on which an agent's
 // process runs each. Agents reach the API server and the controller over the Nodes' network,
-// by a front each.
+// by a proxy each.
 type cluster struct {
 	t      testing.TB
 	began  time.Time
@@ -64,12 +69,16 @@ type cluster struct {
 	client dynamic.Interface
 	core   kubernetes.Interface
 	lab    *simlab.Lab
-	api    *front // of the API server, for agents
-	hub    *front // of the controller, for agents
-	behind *front // of the API server, for the controller
+	api    *wire.Proxy // of the API server, for agents
+	hub    *wire.Proxy // of the controller, for agents
+	behind *wire.Proxy // of the API server, for the controller; nil where that is replicas
 	agents []*agent
 	launch *launcher
 	failed chan string // what a kubelet could not do, lately
+
+	ns, kubeconfig string // of replicas
+	replicas       []*replica
+	made           int // of them
 
 	shop   shop
 	m      model
@@ -84,6 +93,9 @@ type options struct {
 	nodes   int               // 0 means 2
 	ranges  int               // bits of a Node's range of addresses; 0 means 24
 	without func(object) bool // what is not there at the start; nil for nothing
+	meddler *wire.Meddler     // between agents and the controller; nil for none
+	// replicas of the controller, in processes of their own; 0 means one in that of the test.
+	replicas int
 }
 
 // newCluster runs a cluster whose Pods try each other.
@@ -103,8 +115,18 @@ func newCluster(t testing.TB, o options) *cluster {
 	for i := range o.nodes {
 		c.shop.nodes = append(c.shop.nodes, fmt.Sprint("node-", i+1))
 	}
-	c.startController()
+	if o.replicas > 0 {
+		c.ns, c.kubeconfig = e.Namespace(t), e.Kubeconfig()
+		for range o.replicas {
+			c.startReplica()
+		}
+	} else {
+		c.startController()
+	}
 	c.startNodes(o, paths, e.Kubeconfig())
+	if o.replicas > 0 {
+		t.Cleanup(c.stopReplicas)
+	}
 	c.judge = newJudge(t)
 	c.links = newLinks(t, c.judge)
 	m := c.shop.model()
@@ -125,13 +147,13 @@ func (c *cluster) startController() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.behind = newFront(t, nil, netip.MustParseAddrPort("127.0.0.1:0"), host.Host)
+	c.behind = wire.NewProxy(t, nil, host.Host)
 	config := rest.CopyConfig(c.config)
-	config.Host, config.ServerName = "https://"+c.behind.addr(), host.Hostname()
+	config.Host, config.ServerName = "https://"+c.behind.Addr(), host.Hostname()
 	tiers := rest.CopyConfig(config)
 	tiers.Impersonate = rest.ImpersonationConfig{UserName: controllerUser, Groups: []string{"system:masters"}}
 	ctx, cancel := context.WithCancel(context.Background())
-	r, err := replica.New(ctx, config, replica.Options{
+	r, err := controlreplica.New(ctx, config, controlreplica.Options{
 		Clouds:     func(string) map[string]controller.Factory { return nil },
 		Controller: controller.Options{Log: slog.New(slog.DiscardHandler)},
 		Webhook:    webhook.Options{Dir: filepath.Join(c.dir, "webhook"), Controller: controllerUser, Log: slog.New(slog.DiscardHandler)},
@@ -192,16 +214,22 @@ func (c *cluster) startNodes(o options, paths map[string]string, kubeconfig stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.api = newFront(t, outside, netip.AddrPortFrom(addr, 6443), host.Host)
-	c.hub = newFront(t, outside, netip.AddrPortFrom(addr, 10349), host.Host)
-	files := map[*front]string{}
-	for f, name := range map[*front]string{c.api: "api.conf", c.hub: "hub.conf"} {
+	c.api = wire.NewProxy(t, listen(t, outside, netip.AddrPortFrom(addr, 6443)), host.Host)
+	c.hub = wire.NewProxy(t, listen(t, outside, netip.AddrPortFrom(addr, 10349)), host.Host)
+	files := map[*wire.Proxy]string{}
+	for f, name := range map[*wire.Proxy]string{c.api: "api.conf", c.hub: "hub.conf"} {
 		conf, err := clientcmd.LoadFromFile(kubeconfig)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, x := range conf.Clusters {
-			x.Server, x.TLSServerName = "https://"+f.addr(), host.Hostname()
+			x.Server, x.TLSServerName = "https://"+f.Addr(), host.Hostname()
+		}
+		if f == c.hub && len(c.replicas) > 0 {
+			c.spread(conf)
+		}
+		if f == c.hub && o.meddler != nil {
+			c.meddle(o.meddler, conf)
 		}
 		files[f] = filepath.Join(c.dir, name)
 		if err := clientcmd.WriteToFile(*conf, files[f]); err != nil {
@@ -244,6 +272,38 @@ func (c *cluster) startNodes(o options, paths map[string]string, kubeconfig stri
 		kubelets.Wait()
 		c.clean()
 	})
+}
+
+// meddle has a meddler between the agents and the controller, who reach it by conf.
+func (c *cluster) meddle(m *wire.Meddler, conf *clientcmdapi.Config) {
+	t := c.t
+	t.Helper()
+	to, err := url.Parse(c.config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := rest.TransportFor(m.Wrap(rest.CopyConfig(c.config)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(&httputil.ReverseProxy{
+		Rewrite: func(q *httputil.ProxyRequest) {
+			q.SetURL(to)
+			q.Out.Header.Del("Accept-Encoding") // or the meddler has to read that
+		},
+		Transport: transport, FlushInterval: -1, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
+	})
+	server.EnableHTTP2, server.Config.ErrorLog = true, slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	server.StartTLS()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	for _, x := range conf.Clusters {
+		x.CertificateAuthority, x.CertificateAuthorityData = "", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+		x.TLSServerName = server.Certificate().DNSNames[0]
+	}
+	c.hub.Send(server.Listener.Addr().String())
 }
 
 // brief makes a Node forget soon the many connections that probes are.
@@ -549,6 +609,15 @@ type agentStatus struct {
 
 // status asks the agent on its Node.
 func (a *agent) status() (s agentStatus, err error) {
+	text, err := a.get("status")
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(text, &s)
+}
+
+// get asks the agent on its Node for a page.
+func (a *agent) get(page string) ([]byte, error) {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 		err = a.node.Space.Do(func(ns.NetNS) error {
 			conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -556,12 +625,12 @@ func (a *agent) status() (s agentStatus, err error) {
 		})
 		return conn, err
 	}}}
-	answer, err := client.Get("http://127.0.0.1:10351/status")
+	answer, err := client.Get("http://127.0.0.1:10351/" + page)
 	if err != nil {
-		return s, err
+		return nil, err
 	}
 	defer answer.Body.Close()
-	return s, json.NewDecoder(answer.Body).Decode(&s)
+	return io.ReadAll(answer.Body)
 }
 
 // await waits until the agent says what is wanted of itself.
@@ -616,103 +685,16 @@ func (a *agent) differs(rulesets map[string]policy.Ruleset) string {
 	return ""
 }
 
-// front is an address that passes connections on to a server, and that fails as networks do.
-type front struct {
-	l      net.Listener
-	server string
-
-	mu      sync.Mutex
-	refuses bool
-	pipes   map[net.Conn]struct{}
-}
-
-// newFront listens in a namespace; nil means that of the test.
-func newFront(t testing.TB, space ns.NetNS, at netip.AddrPort, server string) *front {
+// listen listens in a namespace.
+func listen(t testing.TB, space ns.NetNS, at netip.AddrPort) (l net.Listener) {
 	t.Helper()
-	f := &front{server: server, pipes: map[net.Conn]struct{}{}}
-	listen := func(ns.NetNS) (err error) {
-		f.l, err = net.Listen("tcp", at.String())
+	if err := space.Do(func(ns.NetNS) (err error) {
+		l, err = net.Listen("tcp", at.String())
 		return err
-	}
-	var err error
-	if space == nil {
-		err = listen(nil)
-	} else {
-		err = space.Do(listen)
-	}
-	if err != nil {
+	}); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		for {
-			c, err := f.l.Accept()
-			if err != nil {
-				return
-			}
-			go f.serve(c)
-		}
-	}()
-	t.Cleanup(func() { f.l.Close(); f.refuse() })
-	return f
-}
-
-func (f *front) addr() string { return f.l.Addr().String() }
-
-func (f *front) serve(c net.Conn) {
-	defer c.Close()
-	f.mu.Lock()
-	isAway := f.refuses
-	f.mu.Unlock()
-	if isAway {
-		return
-	}
-	server, err := net.DialTimeout("tcp", f.server, 5*time.Second)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	f.mu.Lock()
-	if f.refuses {
-		f.mu.Unlock()
-		return
-	}
-	f.pipes[c] = struct{}{}
-	f.mu.Unlock()
-	defer func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.pipes, c)
-	}()
-	done := make(chan struct{}, 2)
-	for _, way := range [][2]net.Conn{{c, server}, {server, c}} {
-		go func() {
-			_, _ = io.Copy(way[1], way[0])
-			done <- struct{}{}
-		}()
-	}
-	<-done
-}
-
-// refuse closes all connections, and those that come, until accept.
-func (f *front) refuse() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refuses = true
-	for c := range f.pipes {
-		c.Close()
-	}
-}
-
-func (f *front) accept() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refuses = false
-}
-
-// cut closes all connections.
-func (f *front) cut() {
-	f.refuse()
-	f.accept()
+	return l
 }
 
 // number is one of the environment, or another.

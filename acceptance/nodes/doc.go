@@ -18,6 +18,8 @@
 //	F1   agents are killed 12 times; full: 200; ISOBAR_FAULTS_KILLS has another number
 //	F3   two files are damaged; full: three
 //	F4   the API server is away for 3 s; full: ten minutes
+//	F9   one leader is killed, and another cut off for as long as its Lease lasts; full: 20, and 30 s longer
+//	F10  a connection that is dead is found so after 2 s in place of 45 s
 //	F13  a policy flaps for 3 s; full: for a minute
 //	F20  60 Pods are added and removed, 16 at a time; full: 500; ISOBAR_FAULTS_PODS has another number
 package nodes

@@ -371,6 +371,19 @@ func (j *judge) reaches() string {
 	return ""
 }
 
+// differs says of which flow the latest verdict is none of the last world's.
+func (j *judge) differs() string {
+	w := j.latest()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, f := range j.flows {
+		if f != nil && f.latest&j.meaning(w, f).verdicts() == 0 && (f.reads || f.latest != lost) {
+			return fmt.Sprint(f, " is ", f.latest)
+		}
+	}
+	return ""
+}
+
 // excuses returns how many probes were excused since the last time, and the time between the
 // first and the last of them.
 func (j *judge) excuses() (n int, during time.Duration) {

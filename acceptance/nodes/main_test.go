@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"isobar.dev/acceptance/replicas"
 	"isobar.dev/cmd/isobar-cni/plugin"
 	"isobar.dev/control/plane/planetest"
 	simlab "isobar.dev/sim/lab"
@@ -20,7 +21,10 @@ const patience = 120 * time.Second
 // isFull says whether faults have their full size.
 var isFull = os.Getenv("ISOBAR_FAULTS") == "full"
 
-func TestMain(m *testing.M) { planetest.Main(m) }
+func TestMain(m *testing.M) {
+	replicas.Main()
+	planetest.Main(m)
+}
 
 // programs are the real ones, made once, and paths to them. The process holds them open;
 // nothing of them is left on the disk, however it ends.

@@ -41,6 +41,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 
+	"isobar.dev/acceptance/wire"
 	"isobar.dev/cmd/isobar-cni/plugin"
 	"isobar.dev/control/plane/planetest"
 	"isobar.dev/deploy/chart/charttest"
@@ -166,7 +167,7 @@ func TestAgentRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	front := newFront(t, outside, netip.AddrPortFrom(addr, 6443), host.Host)
+	front := wire.NewProxy(t, listen(t, outside, netip.AddrPortFrom(addr, 6443)), host.Host)
 
 	// The Pod of the DaemonSet on that Node, whose token says where it is.
 	name := "of-" + system
@@ -220,7 +221,7 @@ func TestAgentRights(t *testing.T) {
 	})
 
 	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: "https://" + front.addr(), CertificateAuthorityData: c.config.CAData, TLSServerName: host.Hostname()}
+	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: "https://" + front.Addr(), CertificateAuthorityData: c.config.CAData, TLSServerName: host.Hostname()}
 	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	kubeconfig.CurrentContext = "x"

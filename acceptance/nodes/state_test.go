@@ -62,7 +62,7 @@ func TestF02_F03_StartWithoutController(t *testing.T) {
 		for _, a := range c.agents {
 			eventually(t, a.node.Name+" has kept what it was told", a.hasKept)
 		}
-		c.hub.refuse()
+		c.hub.Refuse()
 		began := time.Now()
 		for i, a := range c.agents {
 			d := damages[i]
@@ -117,7 +117,7 @@ func TestF02_F03_StartWithoutController(t *testing.T) {
 				t.Errorf("%s is attached, and nobody knows what is to be enforced", p.GetName())
 			}
 		}
-		c.hub.accept()
+		c.hub.Accept()
 		for _, p := range fresh {
 			c.judge.close(c.pods[p.GetNamespace()+"/"+p.GetName()], false)
 		}

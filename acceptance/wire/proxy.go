@@ -1,4 +1,4 @@
-package agents_test
+package wire
 
 import (
 	"io"
@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// proxy is an address that passes connections on to servers, each to the next one that
+// Proxy is an address that passes connections on to servers, each to the next one that
 // answers, as a Service does, and that fails as networks do.
-type proxy struct {
+type Proxy struct {
 	l net.Listener
 
 	mu       sync.Mutex
@@ -24,8 +24,8 @@ type proxy struct {
 
 // The ways of bytes.
 const (
-	toServer = iota
-	toClient
+	ToServer = iota
+	ToClient
 	ways
 )
 
@@ -36,13 +36,16 @@ func (p *pipe) close() {
 	p.server.Close()
 }
 
-func newProxy(t testing.TB, servers ...string) *proxy {
+// NewProxy returns a Proxy that listens until the test ends; l is nil for any port of loopback.
+func NewProxy(t testing.TB, l net.Listener, servers ...string) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	if l == nil {
+		var err error
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
 	}
-	p := &proxy{l: l, servers: servers, pipes: map[*pipe]struct{}{}}
+	p := &Proxy{l: l, servers: servers, pipes: map[*pipe]struct{}{}}
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -54,16 +57,17 @@ func newProxy(t testing.TB, servers ...string) *proxy {
 	}()
 	t.Cleanup(func() {
 		l.Close()
-		p.resume()
-		p.cut()
+		p.Resume()
+		p.Refuse()
 	})
 	return p
 }
 
-func (p *proxy) addr() string { return p.l.Addr().String() }
+// Addr is where it listens.
+func (p *Proxy) Addr() string { return p.l.Addr().String() }
 
 // serve passes one connection on until it ends.
-func (p *proxy) serve(c net.Conn) {
+func (p *Proxy) serve(c net.Conn) {
 	server := p.dial()
 	if server == nil {
 		c.Close()
@@ -85,12 +89,12 @@ func (p *proxy) serve(c net.Conn) {
 		delete(p.pipes, x)
 	}()
 	done := make(chan struct{}, ways)
-	go func() { p.copy(server, c, toServer); done <- struct{}{} }()
-	go func() { p.copy(c, server, toClient); done <- struct{}{} }()
+	go func() { p.copy(server, c, ToServer); done <- struct{}{} }()
+	go func() { p.copy(c, server, ToClient); done <- struct{}{} }()
 	<-done
 }
 
-func (p *proxy) dial() net.Conn {
+func (p *Proxy) dial() net.Conn {
 	p.mu.Lock()
 	servers, first := p.servers, p.next
 	p.next++
@@ -106,7 +110,7 @@ func (p *proxy) dial() net.Conn {
 	return nil
 }
 
-func (p *proxy) copy(to, from net.Conn, way int) {
+func (p *Proxy) copy(to, from net.Conn, way int) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
@@ -132,9 +136,9 @@ func (p *proxy) copy(to, from net.Conn, way int) {
 	}
 }
 
-// stall holds up all bytes of one way, of connections that are there and that come, until
-// resume. Nobody is told.
-func (p *proxy) stall(way int) {
+// Stall holds up all bytes of one way, of connections that are there and that come, until
+// Resume. Nobody is told.
+func (p *Proxy) Stall(way int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.held[way] == nil {
@@ -142,7 +146,8 @@ func (p *proxy) stall(way int) {
 	}
 }
 
-func (p *proxy) resume() {
+// Resume has all bytes go on.
+func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for way, held := range p.held {
@@ -153,22 +158,23 @@ func (p *proxy) resume() {
 	}
 }
 
-// refuse closes all connections, and those that come, until accept.
-func (p *proxy) refuse() {
+// Refuse closes all connections, and those that come, until Accept.
+func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	p.refuses = true
 	p.mu.Unlock()
-	p.cut()
+	p.Cut()
 }
 
-func (p *proxy) accept() {
+// Accept ends Refuse.
+func (p *Proxy) Accept() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuses = false
 }
 
-// cut closes all connections.
-func (p *proxy) cut() {
+// Cut closes all connections.
+func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for x := range p.pipes {
@@ -176,15 +182,15 @@ func (p *proxy) cut() {
 	}
 }
 
-// send has connections that come passed on to these servers.
-func (p *proxy) send(servers ...string) {
+// Send has connections that come passed on to these servers.
+func (p *Proxy) Send(servers ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.servers = servers
 }
 
-// connections is how many have been passed on.
-func (p *proxy) connections() int {
+// Connections is how many have been passed on.
+func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.accepted

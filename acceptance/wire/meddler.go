@@ -1,4 +1,4 @@
-package agents_test
+package wire
 
 import (
 	"encoding/binary"
@@ -14,51 +14,56 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// meddler stands between an agent and its server, inside of TLS, and changes what watches
+// Meddler stands between an agent and its server, inside of TLS, and changes what watches
 // tell.
-type meddler struct {
-	// each, when not nil, returns what the agent is sent in place of an event.
-	each func(resource string, e frame) []frame
+type Meddler struct {
+	// Each, when not nil, is called when a watch begins, and returns what the agent is sent in
+	// place of each of its events.
+	Each func(resource string) func(Frame) []Frame
 
 	mu     sync.Mutex
-	open   map[chan []frame]string // watches, by where frames are put into them
+	open   map[chan []Frame]string // watches, by where frames are put into them
 	told   []string                // events that were sent, and of what, when keeps is set
 	keeps  bool
 	begins int // of watches
 }
 
-// frame is an event of a watch as it goes over the wire: the object is in Kubernetes'
+// Frame is an event of a watch as it goes over the wire: the object is in Kubernetes'
 // envelope.
-type frame struct {
+type Frame struct {
 	Type   watch.EventType
 	Object runtime.Unknown
 }
 
-// wrap returns config with m in between.
-func (m *meddler) wrap(config *rest.Config) *rest.Config {
-	m.open = map[chan []frame]string{}
+// Wrap returns config with m in between.
+func (m *Meddler) Wrap(config *rest.Config) *rest.Config {
+	m.open = map[chan []Frame]string{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return meddling{m, next} })
 	return config
 }
 
 type meddling struct {
-	m    *meddler
+	m    *Meddler
 	next http.RoundTripper
 }
 
 // RoundTrip passes a request on, and what a watch answers through m.
 func (x meddling) RoundTrip(q *http.Request) (*http.Response, error) {
 	answer, err := x.next.RoundTrip(q)
-	if err != nil || q.Method != http.MethodGet || answer.StatusCode != http.StatusOK {
+	if err != nil || q.URL.Query().Get("watch") != "true" || answer.StatusCode != http.StatusOK {
 		return answer, err
 	}
 	resource, from := path.Base(q.URL.Path), answer.Body
 	r, w := io.Pipe()
-	events, inject, done := make(chan frame), make(chan []frame, 16), make(chan struct{})
+	events, inject, done := make(chan Frame), make(chan []Frame, 16), make(chan struct{})
 	x.m.mu.Lock()
 	x.m.open[inject] = resource
 	x.m.begins++
 	x.m.mu.Unlock()
+	each := func(e Frame) []Frame { return []Frame{e} }
+	if x.m.Each != nil {
+		each = x.m.Each(resource)
+	}
 	go func() { w.CloseWithError(readFrames(from, events, done)) }()
 	go func() {
 		defer func() {
@@ -69,10 +74,11 @@ func (x meddling) RoundTrip(q *http.Request) (*http.Response, error) {
 			from.Close()
 		}()
 		for {
-			var send []frame
+			var send []Frame
 			select {
 			case e := <-events:
-				send = x.m.take(resource, e)
+				send = each(e)
+				x.m.take(resource, e)
 			case send = <-inject:
 			case <-q.Context().Done():
 				w.CloseWithError(q.Context().Err())
@@ -89,44 +95,41 @@ func (x meddling) RoundTrip(q *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-func (m *meddler) take(resource string, e frame) []frame {
-	out := []frame{e}
-	if m.each != nil {
-		out = m.each(resource, e)
-	}
+func (m *Meddler) take(resource string, e Frame) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.keeps && e.Type != watch.Bookmark {
 		m.told = append(m.told, fmt.Sprint(e.Type, " ", resource))
 	}
-	return out
 }
 
-// send puts an event into all watches of a resource, or of all when that is empty.
-func (m *meddler) send(resource string, e frame) {
+// Send puts an event into all watches of a resource, or of all when that is empty.
+func (m *Meddler) Send(resource string, e Frame) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for into, of := range m.open {
 		if resource == "" || resource == of {
-			into <- []frame{e}
+			into <- []Frame{e}
 		}
 	}
 }
 
-// keep begins to remember what is sent, anew.
-func (m *meddler) keep() {
+// Keep begins to remember what is sent, anew.
+func (m *Meddler) Keep() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.keeps, m.told = true, nil
 }
 
-func (m *meddler) kept() []string {
+// Kept is what was sent since Keep.
+func (m *Meddler) Kept() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]string(nil), m.told...)
 }
 
-func (m *meddler) beginnings() int {
+// Beginnings is how many watches have begun.
+func (m *Meddler) Beginnings() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.begins
@@ -134,7 +137,7 @@ func (m *meddler) beginnings() int {
 
 var envelope = []byte("k8s\x00")
 
-func readFrames(from io.Reader, to chan<- frame, done <-chan struct{}) error {
+func readFrames(from io.Reader, to chan<- Frame, done <-chan struct{}) error {
 	for {
 		var size [4]byte
 		if _, err := io.ReadFull(from, size[:]); err != nil {
@@ -148,7 +151,7 @@ func readFrames(from io.Reader, to chan<- frame, done <-chan struct{}) error {
 		if err := event.Unmarshal(body); err != nil {
 			return err
 		}
-		f := frame{Type: watch.EventType(event.Type)}
+		f := Frame{Type: watch.EventType(event.Type)}
 		if len(event.Object.Raw) > len(envelope) {
 			if err := f.Object.Unmarshal(event.Object.Raw[len(envelope):]); err != nil {
 				return err
@@ -162,7 +165,7 @@ func readFrames(from io.Reader, to chan<- frame, done <-chan struct{}) error {
 	}
 }
 
-func (f frame) bytes() []byte {
+func (f Frame) bytes() []byte {
 	object, err := f.Object.Marshal()
 	if err != nil {
 		panic(err) // of what was read
@@ -175,12 +178,12 @@ func (f frame) bytes() []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
 
-// expired is what a server says whose history does not go back to what was asked for.
-func expired() frame {
+// Expired is what a server says whose history does not go back to what was asked for.
+func Expired() Frame {
 	status := metav1.Status{Status: metav1.StatusFailure, Message: "too old resource version", Reason: metav1.StatusReasonExpired, Code: http.StatusGone}
 	raw, err := status.Marshal()
 	if err != nil {
 		panic(err)
 	}
-	return frame{Type: watch.Error, Object: runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Status"}, Raw: raw}}
+	return Frame{Type: watch.Error, Object: runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "Status"}, Raw: raw}}
 }
