@@ -64,6 +64,7 @@ Under systemd it says when it is ready: definitions, webhooks and the APIs are s
 	flags.StringVar(&f.kubeconfigOut, "kubeconfig-out", "", "where the administrator's kubeconfig is written (default: kubeconfig in the data directory)")
 	flags.StringVar(&f.metricsListen, "metrics-listen", "127.0.0.1:8080", "address of /metrics, /healthz and /readyz, plain HTTP; 0 for none")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	cmd.AddCommand(serverBackupCommand(), serverRestoreCommand())
 	return cmd
 }
 
