@@ -11,11 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isobar.dev/cmd/isobar-agent/node"
 	"isobar.dev/control/enroll"
 )
-
-// identityDir is where a machine keeps its identity.
-const identityDir = "/var/lib/isobar/identity"
 
 type joinFlags struct {
 	servers, hashes []string
@@ -64,12 +62,20 @@ func join(ctx context.Context, f joinFlags, in io.Reader, out io.Writer) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	id, err := enroll.Join(ctx, enroll.Request{Servers: f.servers, Token: token, CAHashes: f.hashes, Dir: f.dir, Again: f.again}, enroll.Options{})
+	id, err := enroll.Join(ctx, enroll.Request{Servers: f.servers, Token: token, CAHashes: f.hashes, Dir: f.dir, Again: f.again}, joinOptions())
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "joined as %s; the certificate is good until %s, and is renewed by the agent\n", id.Of(), id.Status().Expires.Local().Format(time.DateTime))
 	return nil
+}
+
+// joinOptions are those of who joins: rules that this machine may have already are not asked of root.
+func joinOptions() enroll.Options {
+	if os.Geteuid() != 0 {
+		return enroll.Options{}
+	}
+	return enroll.Options{Dial: node.Dial}
 }
 
 // maxTokenFile bounds what is read for a token.

@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,11 +29,11 @@ import (
 const defaultHealth = "127.0.0.1:10351"
 
 type vmFlags struct {
-	name, antrea, state       string
-	ssh, bypass, inner, outer []string
-	unreadable, level         string
-	watchdog                  time.Duration
-	health, metrics           string
+	name, antrea, state, identity string
+	ssh, bypass, inner, outer     []string
+	unreadable, level             string
+	watchdog                      time.Duration
+	health, metrics               string
 }
 
 func vmCommand() *cobra.Command {
@@ -42,15 +45,20 @@ func vmCommand() *cobra.Command {
 
 Ssh, DHCP, neighbour discovery, loopback, and the agent's own connections pass whatever policies say. Policies with which
 the agent does not reach its server any more are taken back. "isobar-agent off" takes all back.`,
-		Example: `  isobar-agent vm --name shop/db-1 --antrea-kubeconfig /etc/isobar/agent.conf
-  isobar-agent vm --name shop/db-1 --antrea-kubeconfig agent.conf --bypass-ssh 10.0.0.0/8 --unreadable open`,
+		Example: `  # As a machine that has joined, or will
+  isobar-agent vm
+  isobar-agent vm --bypass-ssh 10.0.0.0/8 --unreadable open
+
+  # By a kubeconfig file, as upstream's agents
+  isobar-agent vm --name shop/db-1 --antrea-kubeconfig /etc/isobar/agent.conf`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runVM(cmd.Context(), f) },
 	}
 	cmd.AddCommand(vmUninstallCommand())
 	fl := cmd.Flags()
-	fl.StringVar(&f.name, "name", "", "namespace/name of the ExternalNode that this machine is")
-	fl.StringVar(&f.antrea, "antrea-kubeconfig", "", "kubeconfig file of the server")
+	fl.StringVar(&f.name, "name", "", "namespace/name of the ExternalNode that this machine is (default: as it has joined)")
+	fl.StringVar(&f.antrea, "antrea-kubeconfig", "", "kubeconfig file of the server, in place of an identity")
+	fl.StringVar(&f.identity, "identity-dir", identityDir, "folder that keeps the identity, by which the machine has joined")
 	fl.StringVar(&f.state, "state-dir", vm.DefaultStateDir, "folder that survives restarts, of the agent alone")
 	fl.StringSliceVar(&f.ssh, "bypass-ssh", []string{"0.0.0.0/0", "::/0"}, "from where ssh (TCP port 22) passes before any policy: ranges of addresses, or none")
 	fl.StringArrayVar(&f.bypass, "bypass", nil, "what else passes into this machine, or out of it, before any policy, as ingress,10.0.0.0/8,TCP/9100; may be given often")
@@ -71,19 +79,19 @@ func (f vmFlags) options() (o vm.Options, err error) {
 		return o, fmt.Errorf("--log-level %q: want debug, info, warn or error", f.level)
 	}
 	o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	var ok bool
-	if o.Namespace, o.Name, ok = strings.Cut(f.name, "/"); !ok || o.Namespace == "" || o.Name == "" || strings.Contains(o.Name, "/") {
-		return o, fmt.Errorf("--name %q: want namespace/name of an ExternalNode", f.name)
+	if f.antrea != "" {
+		if o.Namespace, o.Name, err = splitName(f.name); err != nil {
+			return o, fmt.Errorf("--name: %w", err)
+		}
+		config, err := clientcmd.BuildConfigFromFlags("", f.antrea)
+		if err != nil {
+			return o, fmt.Errorf("--antrea-kubeconfig: %w", err)
+		}
+		config.UserAgent, config.Dial = "isobar-agent", node.Dial
+		o.Controller = antrea.Fixed(config)
+	} else if f.name != "" {
+		return o, errors.New("--name is for --antrea-kubeconfig: a machine that has joined has a name")
 	}
-	if f.antrea == "" {
-		return o, errors.New("--antrea-kubeconfig is missing")
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", f.antrea)
-	if err != nil {
-		return o, fmt.Errorf("--antrea-kubeconfig: %w", err)
-	}
-	config.UserAgent, config.Dial = "isobar-agent", node.Dial
-	o.Controller = antrea.Fixed(config)
 	if o.SSH, err = parseSSH(f.ssh); err != nil {
 		return o, fmt.Errorf("--bypass-ssh: %w", err)
 	}
@@ -114,6 +122,14 @@ func (f vmFlags) options() (o vm.Options, err error) {
 	return o, nil
 }
 
+func splitName(s string) (namespace, name string, err error) {
+	namespace, name, ok := strings.Cut(s, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return "", "", fmt.Errorf("%q: want namespace/name of an ExternalNode", s)
+	}
+	return namespace, name, nil
+}
+
 // parseSSH reads ranges of addresses, or "none".
 func parseSSH(list []string) ([]netip.Prefix, error) {
 	if len(list) == 1 && list[0] == "none" {
@@ -140,13 +156,30 @@ func runVM(ctx context.Context, f vmFlags) error {
 	}
 	h := &vmHealth{metrics: node.NewMetrics()}
 	o.Metrics, o.Started = h.metrics, h.machine.Store
+	isReady := sync.OnceFunc(func() { notify(o.Log, systemd.SdNotifyReady) })
 	o.Ready = func() {
 		h.ready.Store(true)
-		notify(o.Log, systemd.SdNotifyReady)
+		isReady()
 	}
 	go pat(ctx, o.Log, h)
 	defer notify(o.Log, systemd.SdNotifyStopping)
-	return withServers(ctx, f.health, f.metrics, h.handler(), h.metrics, func(ctx context.Context) error { return vm.Run(ctx, o) })
+	return withServers(ctx, f.health, f.metrics, h.handler(), h.metrics, func(ctx context.Context) error {
+		if o.Controller == nil {
+			id := &identity{dir: f.identity, log: o.Log, ctx: ctx}
+			full, err := id.await(ctx, f.state, isReady)
+			if err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return err
+			}
+			if o.Namespace, o.Name, err = splitName(full); err != nil {
+				return err
+			}
+			o.Controller, o.Expires = id.endpoint, id.expires
+		}
+		return vm.Run(ctx, o)
+	})
 }
 
 // notify tells systemd, where it asks to be told.
@@ -309,17 +342,29 @@ func askStatus(addr string) (vm.Reply, error) {
 }
 
 func vmUninstallCommand() *cobra.Command {
-	var state string
+	var state, identity string
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Leave the machine as it was before the agent",
-		Long: `Takes away Isobar's table of nftables, and what the agent keeps in --state-dir. The agent has changed nothing else: no
+		Long: `Takes away Isobar's table of nftables, the machine's identity, and what the agent keeps in --state-dir. The agent has changed nothing else: no
 interface, address, route or setting of the kernel. It must not run.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return vm.Uninstall(cmd.Context(), state, 0)
+			if err := vm.Uninstall(cmd.Context(), state, 0, nameFile); err != nil {
+				return err
+			}
+			for _, name := range []string{"identity.json", "pending.json"} {
+				if err := os.Remove(filepath.Join(identity, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					return err
+				}
+			}
+			for _, dir := range []string{identity, state} {
+				_ = os.Remove(dir) // unless something else is in it
+			}
+			return nil
 		},
 	}
+	cmd.Flags().StringVar(&identity, "identity-dir", identityDir, "that of the agent")
 	cmd.Flags().StringVar(&state, "state-dir", vm.DefaultStateDir, "that of the agent")
 	return cmd
 }

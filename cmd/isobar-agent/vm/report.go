@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
@@ -93,11 +94,11 @@ const answerMost = 16 << 10
 
 // post posts a Status. Again says that another replica might take it.
 func (p *poster) post(ctx context.Context, namespace, name string, s Status) (again bool, err error) {
-	config, err := p.endpoint(ctx)
-	if err != nil {
-		return false, fmt.Errorf("find the server: %w", err)
-	}
-	if config != p.config {
+	if p.config == nil { // at first, and where the last try has failed: another server may be there
+		config, err := p.endpoint(ctx)
+		if err != nil {
+			return false, fmt.Errorf("find the server: %w", err)
+		}
 		c := rest.CopyConfig(config)
 		c.Timeout = 0
 		if p.client, err = rest.HTTPClientFor(c); err != nil {
@@ -107,6 +108,13 @@ func (p *poster) post(ctx context.Context, namespace, name string, s Status) (ag
 		p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		p.config = config
 	}
+	config := p.config
+	defer func() {
+		if err != nil {
+			utilnet.CloseIdleConnectionsFor(p.client.Transport)
+			p.config = nil
+		}
+	}()
 	hasTLS := len(config.CAData) > 0 || config.CAFile != "" || config.Insecure || config.CertFile != "" || len(config.CertData) > 0
 	base, path, err := rest.DefaultServerURL(config.Host, "/apis", runtimev1alpha1.GroupVersion, hasTLS)
 	if err != nil {
