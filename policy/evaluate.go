@@ -159,7 +159,7 @@ func (s Snapshot) Judge(subject *Workload, dir Direction) *Judge {
 	j.candidates = s.candidates(subject, dir)
 	slices.SortFunc(j.candidates, candidate.compare)
 	j.fallback = Decision{Action: Allow, Reason: ByDefault, Index: -1}
-	if subject.Isolates(dir, s.hasRule(subject, Ingress), s.hasRule(subject, Egress)) {
+	if subject.Kind == KindExternal && subject.Isolates(dir, s.hasRule(subject, Ingress), s.hasRule(subject, Egress)) {
 		j.fallback = Decision{Action: Drop, Reason: ByVMIsolation, Index: -1}
 	}
 	return j
@@ -173,6 +173,29 @@ func (j *Judge) Decide(f Flow, far End) Decision {
 		q.f = f
 		return q.from(0)
 	})
+}
+
+// Key is equal for those Judges of one Snapshot that decide alike.
+func (j *Judge) Key() string {
+	var b strings.Builder
+	fmt.Fprint(&b, j.dir, j.fallback.Action)
+	relative, named := false, false
+	for _, c := range j.candidates {
+		fmt.Fprintf(&b, " %s/%d", c.policy.ID, c.index)
+		if c.rule == nil {
+			b.WriteString(" isolation")
+			continue
+		}
+		relative = relative || slices.ContainsFunc(c.rule.Peers.Set.Selections, Selection.IsRelative)
+		named = named || slices.ContainsFunc(c.rule.Traffic, func(t Traffic) bool { return t.PortName != "" })
+	}
+	if relative {
+		fmt.Fprintf(&b, " in %s", j.subject.Namespace)
+	}
+	if named && j.dir == Ingress {
+		fmt.Fprintf(&b, " with %#v", j.subject.Ports)
+	}
+	return b.String()
 }
 
 // Traffic yields all that the rules tell apart.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -368,7 +369,7 @@ func joined(needs []policy.Need) string {
 // printable returns s as it may go to a terminal or into a line of text: what moves a
 // cursor, breaks a line or turns its direction is escaped.
 func printable(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || unicode.Is(unicode.Bidi_Control, r) }) {
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || unicode.Is(unicode.Bidi_Control, r) }) {
 		return strconv.QuoteToASCII(s)
 	}
 	return s
