@@ -31,6 +31,9 @@ type config struct {
 	// of the cluster serves.
 	ControlPlane bool `json:"controlPlane"`
 
+	// LeaveExternalNodes: another controller makes the ExternalEntities of ExternalNodes.
+	LeaveExternalNodes bool `json:"leaveExternalNodes"`
+
 	// AgentNamespace is where upstream's agents look for their controller; empty means
 	// that they are told of this one otherwise.
 	AgentNamespace string `json:"agentNamespace"`

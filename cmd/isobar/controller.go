@@ -285,7 +285,7 @@ func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office,
 		Clouds: func(cluster string) map[string]controller.Factory { return clouds.Factories(cluster, adapters) },
 		Controller: controller.Options{
 			Every: r.config.every(), Namespaces: r.config.Namespaces, ShowSecurityGroups: r.config.CloudSecurityGroupVisibility,
-			LeavePolicyStatus: r.config.LeavePolicyStatus, Networks: kube.Networks{Pods: r.config.PodNetwork, Nodes: r.config.NodeNetwork},
+			LeavePolicyStatus: r.config.LeavePolicyStatus, LeaveExternalNodes: r.config.LeaveExternalNodes, Networks: kube.Networks{Pods: r.config.PodNetwork, Nodes: r.config.NodeNetwork},
 			Office: office, Meter: told, Log: r.log,
 		},
 		Certificates: certificates, WebhookListen: r.flags.webhookAddr, APIListen: r.flags.apiAddr,

@@ -196,6 +196,7 @@ func newScheme(more []Group) (*runtime.Scheme, serializer.CodecFactory, error) {
 		&runtimev1alpha1.Vpc{}, &runtimev1alpha1.VpcList{},
 		&runtimev1alpha1.SecurityGroup{}, &runtimev1alpha1.SecurityGroupList{},
 		&runtimev1alpha1.VirtualMachinePolicy{}, &runtimev1alpha1.VirtualMachinePolicyList{},
+		&runtimev1alpha1.VirtualMachineRuntimeInfo{}, &runtimev1alpha1.VirtualMachineRuntimeInfoList{},
 	)
 	if err := errors.Join(s.SetVersionPriority(runtimev1alpha1.GroupVersion), s.SetVersionPriority(isobarv1alpha1.GroupVersion)); err != nil {
 		return nil, serializer.CodecFactory{}, err
@@ -204,10 +205,11 @@ func newScheme(more []Group) (*runtime.Scheme, serializer.CodecFactory, error) {
 	s.AddUnversionedTypes(schema.GroupVersion{Version: "v1"},
 		&metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
 	for kind, sample := range map[string][]string{
-		"VirtualMachine":       {"status.cloudId", "status.cloudVpcId", "status.region"},
-		"Vpc":                  {"status.cloudId", "status.region"},
-		"SecurityGroup":        {"status.cloudId"},
-		"VirtualMachinePolicy": {"status.realization"},
+		"VirtualMachine":            {"status.cloudId", "status.cloudVpcId", "status.region"},
+		"Vpc":                       {"status.cloudId", "status.region"},
+		"SecurityGroup":             {"status.cloudId"},
+		"VirtualMachinePolicy":      {"status.realization"},
+		"VirtualMachineRuntimeInfo": {"status.state"},
 	} {
 		if err := s.AddFieldLabelConversionFunc(runtimev1alpha1.GroupVersion.WithKind(kind), func(label, value string) (string, string, error) {
 			if label == "metadata.name" || label == "metadata.namespace" || slices.Contains(sample, label) {

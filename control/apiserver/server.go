@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,6 +50,10 @@ type Options struct {
 	Groups []Group
 	// Agents are taken besides those whom the API server knows. nil: there are none.
 	Agents *identity.Agents
+	// Machines has what the agents of VMs say of themselves; nil means that it is not served.
+	// MachineGate says who may speak as which of them.
+	Machines    Machines
+	MachineGate Gate
 }
 
 // Server serves an Inventory.
@@ -64,6 +69,8 @@ type Server struct {
 	vpcs     *resource[*runtimev1alpha1.Vpc]
 	groups   *resource[*runtimev1alpha1.SecurityGroup]
 	policies *resource[*runtimev1alpha1.VirtualMachinePolicy]
+	infos    *infoResource // nil without Machines
+	gate     Gate
 	// closing ends watches, which would else hold up the end of the server.
 	closing chan struct{}
 }
@@ -95,6 +102,11 @@ func New(config *restclient.Config, inventory Inventory, o Options) (*Server, er
 	s.vms = &vmResource{resource: newResource(virtualMachines(), s.closing), setTags: inventory.SetTags}
 	vpc, group, policies := newResource(vpcs(), s.closing), newResource(securityGroups(), s.closing), newResource(machinePolicies(), s.closing)
 	s.vpcs, s.groups, s.policies = &vpc, &group, &policies
+	if o.Machines != nil {
+		infos := newResource(runtimeInfos(), s.closing)
+		close(infos.ready) // whether all have spoken is asked each time
+		s.infos, s.gate = &infoResource{resource: &infos, agents: o.Machines}, o.MachineGate
+	}
 	return s, nil
 }
 
@@ -133,6 +145,9 @@ func (s *Server) follow(ctx context.Context) {
 		s.vpcs.take(synced, s.inventory.Vpcs)
 		s.groups.take(groups, s.inventory.SecurityGroups)
 		s.policies.take(policies, s.inventory.VirtualMachinePolicies)
+		if s.infos != nil {
+			s.infos.update()
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -191,7 +206,7 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	// costs an agent and us all that there is.
 	config.MinRequestTimeout = int(minWatch.Seconds())
 	config.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		all := genericapiserver.DefaultBuildHandlerChain(limitReports(h, s.more), c)
+		all := genericapiserver.DefaultBuildHandlerChain(limitReports(h, s.reported()), c)
 		if s.agents != nil {
 			all = s.agents.Handler(all)
 		}
@@ -222,6 +237,11 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 	group.VersionedResourcesStorageMap[runtimev1alpha1.GroupVersion.Version] = map[string]rest.Storage{
 		s.vms.resource.resource: s.vms, s.vpcs.resource: s.vpcs, s.groups.resource: s.groups, s.policies.resource: s.policies,
 	}
+	if s.infos != nil {
+		who := config.Authorization.Authorizer
+		s.infos.gate = func(ctx context.Context, verb, machine string) error { return s.gate(ctx, who, verb, machine) }
+		group.VersionedResourcesStorageMap[runtimev1alpha1.GroupVersion.Version][s.infos.resource.resource] = s.infos
+	}
 	if err := server.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", runtimev1alpha1.GroupVersion, err)
 	}
@@ -248,6 +268,14 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 		return nil, fmt.Errorf("serve %s: %w", isobarv1alpha1.GroupVersion, err)
 	}
 	return server, nil
+}
+
+// reported are the groups to which agents report.
+func (s *Server) reported() []Group {
+	if s.infos == nil {
+		return s.more
+	}
+	return append(slices.Clip(s.more), Group{Version: runtimev1alpha1.GroupVersion, Elsewhere: s.infos.elsewhere})
 }
 
 // serving gives the certificate of an authority as API servers want it. They

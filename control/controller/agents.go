@@ -1,16 +1,19 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"isobar.dev/api/convert"
+	"isobar.dev/control/machines"
 	"isobar.dev/policy"
 )
 
@@ -46,9 +49,9 @@ func (a agents) change(id string, old, now *policy.Workload) {
 }
 
 // placeAgents puts what agents' controllers have made of one ExternalNode into a
-// table: as the Source has it where nothing is known of its VM, not at all where the
-// VM has no agent (any more), and else with what is known of the VM. It returns
-// whether that stands for the VM.
+// table: as the Source has it where nothing is known of its VM, and else with what is known of
+// the VM. Where the VM has no agent (any more) it stays beside the cloud's side for as long as it
+// is there, unless another controller makes it. It returns whether the VM has such a side.
 func (w *world) placeAgents(out policy.Table[*policy.Workload], root string, vm *imported) (policy.Table[*policy.Workload], bool) {
 	var ids []string
 	for _, id := range slices.Sorted(maps.Keys(w.agents[root])) {
@@ -61,13 +64,13 @@ func (w *world) placeAgents(out policy.Table[*policy.Workload], root string, vm 
 		switch {
 		case vm == nil:
 			out = out.Put(id, x)
-		case !vm.agented:
+		case !vm.agented && w.side == nil:
 			out = out.Delete(id)
 		default:
 			out = out.Put(id, w.withVM(x, vm, n == 0, ids))
 		}
 	}
-	return out, len(ids) > 0 && vm != nil && vm.agented
+	return out, len(ids) > 0 && vm != nil
 }
 
 // withVM returns a workload that an agent enforces, with its VM's network. The
@@ -77,6 +80,9 @@ func (w *world) placeAgents(out policy.Table[*policy.Workload], root string, vm 
 func (w *world) withVM(x *policy.Workload, vm *imported, isFirst bool, all []string) *policy.Workload {
 	next := *x
 	next.Network = vm.vm.NetworkID
+	if w.side != nil { // the agent is told by us how the VM is isolated
+		next.Isolation = vm.isolation
+	}
 	if isFirst {
 		var others []netip.Addr
 		for _, id := range all[1:] {
@@ -115,16 +121,174 @@ type agentSide uint8
 
 const (
 	noAgent agentSide = iota // or not looked at yet
-	awaited                  // no agent's controller has taken it, and the cloud enforces
-	taken
+	taken                    // the agent enforces, and the cloud does not
+	// In all others the cloud enforces:
+	awaited // the agent, or its controller, has not taken it yet
+	unheard // the agent may have said to who led before that it enforces
+	off     // it is switched off
+	mute    // it has not spoken for long
+	failing // it does not enforce all
+	doubled // two machines have its name
 )
 
-// noteAgents remembers who enforces, for the statuses of the selectors.
+// sideOf says who enforces on a VM that has an agent's side. The cloud lets go when the agent
+// says that it enforces all policies as they are now, and enforces again as soon as it is known
+// that nobody may rely on the agent. Between, nothing changes.
+func (c *Controller) sideOf(id string, wasPlaced, wasTaken bool) agentSide {
+	key := entityKey(id)
+	for _, e := range c.derivedOf(key) {
+		if have, ok := c.entityMirror.get(e); ok && have.deleting {
+			return awaited // the agent will soon not be told any more
+		}
+	}
+	switch stance, isFresh := c.o.Machines.Stance(key); stance {
+	case machines.Unknown:
+		return unheard
+	case machines.Enforcing, machines.Lagging:
+		if wasTaken || stance == machines.Enforcing && isFresh && wasPlaced && c.hasRealized(key) {
+			return taken
+		}
+	case machines.Off:
+		return off
+	case machines.Silent:
+		return mute
+	case machines.Failing:
+		return failing
+	case machines.Doubled:
+		return doubled
+	}
+	return awaited
+}
+
+// hasRealized says whether an agent has said of each policy of its machine that it enforces it as
+// it is now. Only runWorld calls it.
+func (c *Controller) hasRealized(key types.NamespacedName) bool {
+	if c.o.Reports == nil {
+		return false
+	}
+	node := key.Namespace + "/" + key.Name
+	g := c.world.given(convert.AgentTarget(key.Namespace, key.Name), c.world.now)
+	for id, generation := range g.policies {
+		p, ok := c.world.now.Policies.Get(id)
+		if !ok || p.Dialect != policy.AntreaNetworkPolicy && p.Dialect != policy.AntreaClusterNetworkPolicy || !c.feed.IsAt(node, id) {
+			continue // of these nothing is said
+		}
+		if s, said := c.o.Reports.Said(id, node); !said || s.Generation != generation || s.Failure != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitsAgents says whether a target is left as it is, because agents of its VMs may have said to
+// who led before that they enforce, and have had no time to say it again.
+func (c *Controller) awaitsAgents(t *target) bool {
+	if !c.servesAgents() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, side := range c.agentSides {
+		if !c.isInDoubt(id, side) {
+			continue
+		}
+		if i, ok := c.imports.Get(id); ok && i.target() == t.name {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitsAnyAgent says the same of all targets.
+func (c *Controller) awaitsAnyAgent() bool {
+	if !c.servesAgents() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, side := range c.agentSides {
+		if c.isInDoubt(id, side) {
+			return true
+		}
+	}
+	return false
+}
+
+// isInDoubt says whether it has to be found out who enforces on a VM. What was found in another
+// term of office may not hold any more.
+func (c *Controller) isInDoubt(id string, side agentSide) bool {
+	if side != taken {
+		return side == unheard
+	}
+	stance, _ := c.o.Machines.Stance(entityKey(id))
+	return stance != machines.Enforcing && stance != machines.Lagging
+}
+
+// retake has a VM looked at again when what its agent has to enforce has changed, if the cloud
+// waits for that.
+func (c *Controller) retake(target string) {
+	namespace, name, ok := convert.OfAgentTarget(target)
+	if !ok || !c.servesAgents() {
+		return
+	}
+	key := types.NamespacedName{Namespace: namespace, Name: name}
+	c.mu.Lock()
+	side := c.agentSides[workloadID(key)]
+	c.mu.Unlock()
+	if side == noAgent || side == taken {
+		return
+	}
+	if stance, _ := c.o.Machines.Stance(key); stance != machines.Enforcing {
+		return
+	}
+	c.world.nodeChanged(key)
+	c.pokeWorld()
+}
+
+// lookAtTakers has the VMs looked at whose agents may have said the last that the cloud waits for.
+func (c *Controller) lookAtTakers() {
+	if !c.servesAgents() {
+		return
+	}
+	c.mu.Lock()
+	var keys []types.NamespacedName
+	for id, side := range c.agentSides {
+		if side != taken {
+			keys = append(keys, entityKey(id))
+		}
+	}
+	c.mu.Unlock()
+	n := 0
+	for _, key := range keys {
+		if stance, _ := c.o.Machines.Stance(key); stance == machines.Enforcing {
+			c.world.nodeChanged(key)
+			n++
+		}
+	}
+	if n > 0 {
+		c.pokeWorld()
+	}
+}
+
+// noteDoubts remembers of which VMs it has to be found out who enforces: before their targets are
+// given what that might make loose.
+func (c *Controller) noteDoubts(looked map[string]agentSide) {
+	doubts := map[string]agentSide{}
+	for id, now := range looked {
+		if now == unheard {
+			doubts[id] = now
+		}
+	}
+	c.noteAgents(doubts)
+}
+
+// noteAgents remembers who enforces, for the statuses of the selectors and for the targets.
 func (c *Controller) noteAgents(looked map[string]agentSide) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, now := range looked {
-		if c.agentSides[id] == now {
+		was := c.agentSides[id]
+		if was == now {
 			continue
 		}
 		if now == noAgent {
@@ -134,6 +298,9 @@ func (c *Controller) noteAgents(looked map[string]agentSide) {
 		}
 		if i, ok := c.imports.Get(id); ok {
 			c.selectorQueue.add(i.selector)
+			if t := c.targets[i.target()]; t != nil && was == unheard {
+				t.poke()
+			}
 		}
 	}
 }
@@ -160,28 +327,55 @@ func (c *Controller) agentsCondition(key types.NamespacedName) (out metav1.Condi
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n, unknown := 0, false
-	var waiting []string
+	by := map[agentSide][]string{}
 	for id, i := range c.imports.All() {
 		if i.selector != key || !i.agented {
 			continue
 		}
 		n++
 		switch c.agentSides[id] {
-		case noAgent:
+		case noAgent, unheard:
 			unknown = true
-		case awaited:
-			waiting = append(waiting, i.vm.ID)
+		case taken:
+		default:
+			by[c.agentSides[id]] = append(by[c.agentSides[id]], i.vm.ID)
 		}
 	}
+	reason, message := c.waitingFor(by)
 	switch {
 	case n == 0:
 		return out, false
 	case unknown:
 		return metav1.Condition{Type: conditionAgents, Status: metav1.ConditionUnknown, Reason: reasonPending, Message: "not read yet"}, true
-	case len(waiting) > 0:
-		return metav1.Condition{Type: conditionAgents, Status: metav1.ConditionFalse, Reason: "Awaited",
-			Message: fmt.Sprintf("the cloud goes on enforcing on %d VMs of which no controller of agents has taken the ExternalNode: %s", len(waiting), list(waiting))}, true
+	case reason != "":
+		return metav1.Condition{Type: conditionAgents, Status: metav1.ConditionFalse, Reason: reason, Message: message}, true
 	}
 	return metav1.Condition{Type: conditionAgents, Status: metav1.ConditionTrue, Reason: "Taken",
 		Message: fmt.Sprintf("%d VMs are left to their agents: the cloud enforces nothing on them", n)}, true
+}
+
+// waitingFor says why the cloud enforces on VMs that have an agent; reason is that which asks most
+// for somebody to look. It is empty when there are none.
+func (c *Controller) waitingFor(by map[agentSide][]string) (reason, message string) {
+	why := "of which no controller of agents has taken the ExternalNode"
+	if c.servesAgents() {
+		why = "whose agents have not said yet that they enforce all policies"
+	}
+	var texts []string
+	for _, x := range []struct {
+		side        agentSide
+		reason, why string
+	}{
+		{off, "Off", "whose agents are switched off"},
+		{mute, "Silent", "whose agents have not spoken for long"},
+		{doubled, "Cloned", "under whose name two machines speak"},
+		{failing, "Failing", "whose agents do not enforce all policies"},
+		{awaited, "Awaited", why},
+	} {
+		if ids := by[x.side]; len(ids) > 0 {
+			reason = cmp.Or(reason, x.reason)
+			texts = append(texts, fmt.Sprintf("the cloud goes on enforcing on %d VMs %s: %s", len(ids), x.why, list(ids)))
+		}
+	}
+	return reason, strings.Join(texts, "; ")
 }

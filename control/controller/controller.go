@@ -21,6 +21,7 @@ import (
 	"isobar.dev/control/controlplane"
 	"isobar.dev/control/feed"
 	"isobar.dev/control/leader"
+	"isobar.dev/control/machines"
 	"isobar.dev/policy"
 	"isobar.dev/source/antrea"
 	"isobar.dev/source/kube"
@@ -74,8 +75,14 @@ type Options struct {
 	// Reports are what agents say of policies. nil: none are served, and statuses are of
 	// clouds alone.
 	Reports *controlplane.Reports
-	Meter   Meter        // nil for none
-	Log     *slog.Logger // nil means slog.Default()
+	// Machines is what the agents of VMs say of themselves. With it the ExternalEntities of
+	// ExternalNodes are made here, unless LeaveExternalNodes is set, and the cloud enforces on
+	// a VM with an agent until that says that it does. nil: another controller has to do with
+	// agents, and the ExternalEntity that it makes is the sign that they enforce.
+	Machines           *machines.Told
+	LeaveExternalNodes bool
+	Meter              Meter        // nil for none
+	Log                *slog.Logger // nil means slog.Default()
 }
 
 func (o Options) withDefaults() Options {
@@ -111,7 +118,8 @@ type Controller struct {
 	accountQueue  *queue[types.NamespacedName]
 	selectorQueue *queue[types.NamespacedName]
 	entityQueue   *queue[types.NamespacedName]
-	policyQueue   *queue[string] // by Policy.ID
+	nodeQueue     *queue[types.NamespacedName] // of ExternalNodes
+	policyQueue   *queue[string]               // by Policy.ID
 
 	syncer  *syncer
 	world   world
@@ -128,9 +136,12 @@ type Controller struct {
 	known      map[string]bool // targets of which the inventory is known; it stays so
 	unread     string          // a policy that the targets wait for
 	entityErrs map[types.NamespacedName]string
-	agentSides map[string]agentSide          // by workload ID, of VMs with an agent
-	notices    map[string]*kube.Notice       // by Policy.ID
-	told       map[string]map[complaint]bool // by Policy.ID
+	agentSides map[string]agentSide                                   // by workload ID, of VMs with an agent
+	derived    map[types.NamespacedName]map[types.NamespacedName]bool // ExternalEntities made here, by their ExternalNode
+	awaiting   map[types.NamespacedName]bool                          // VMs of which something waits until a cloud enforces
+	refused    map[types.NamespacedName]string                        // what does not count of an ExternalNode
+	notices    map[string]*kube.Notice                                // by Policy.ID
+	told       map[string]map[complaint]bool                          // by Policy.ID
 
 	loops sync.WaitGroup
 }
@@ -142,7 +153,8 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		o:        o.withDefaults(),
 		accounts: map[types.NamespacedName]*account{}, valid: map[types.NamespacedName]selector{},
 		targets: map[string]*target{}, known: map[string]bool{},
-		entityErrs: map[types.NamespacedName]string{}, agentSides: map[string]agentSide{}, notices: map[string]*kube.Notice{}, told: map[string]map[complaint]bool{},
+		entityErrs: map[types.NamespacedName]string{}, agentSides: map[string]agentSide{},
+		derived: map[types.NamespacedName]map[types.NamespacedName]bool{}, awaiting: map[types.NamespacedName]bool{}, refused: map[types.NamespacedName]string{}, notices: map[string]*kube.Notice{}, told: map[string]map[complaint]bool{},
 	}
 	var err error
 	if c.clients, err = newClients(config, c.o.Office); err != nil {
@@ -164,6 +176,9 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 		e, _ := c.nodeMirror.get(i.key())
 		return e.userTags()
 	})
+	if c.servesAgents() {
+		c.world.side = c.sideOf
+	}
 	c.runtime = newRuntime(c)
 	if c.preview, err = newPreviewer(c.o.Networks); err != nil {
 		return nil, err
@@ -171,6 +186,7 @@ func New(config *rest.Config, o Options) (*Controller, error) {
 	c.accountQueue = newQueue("accounts", c.reconcileAccount)
 	c.selectorQueue = newQueue("selectors", c.reconcileSelector)
 	c.entityQueue = newQueue("entities", c.reconcileEntity)
+	c.nodeQueue = newQueue("nodes", c.reconcileNode)
 	c.policyQueue = newQueue("policies", c.reconcilePolicy)
 	c.mirrors()
 	c.syncer = &syncer{
@@ -204,11 +220,16 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.accountQueue.start(ctx, &c.loops, 4, c.report)
 		c.selectorQueue.start(ctx, &c.loops, 2, c.report)
 		c.entityQueue.start(ctx, &c.loops, 8, c.report)
+		c.nodeQueue.start(ctx, &c.loops, 4, c.report)
 		c.loops.Go(func() { c.runWorld(ctx) })
 		if c.o.Reports != nil {
 			c.loops.Go(func() { c.runReports(ctx) })
 		}
 		c.loops.Go(func() { c.addAgented(ctx) })
+		if c.o.Machines != nil {
+			c.loops.Go(func() { c.o.Machines.Run(ctx) })
+			c.loops.Go(func() { c.runMachines(ctx) })
+		}
 		c.runtime.poke() // there may be nothing to read
 	}
 	<-ctx.Done()

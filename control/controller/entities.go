@@ -60,7 +60,11 @@ func (c *Controller) reconcileEntity(ctx context.Context, key types.NamespacedNa
 	err := c.applyEntity(ctx, key, want, other)
 	mirror, _ := c.kindOf(other)
 	if have, exists := mirror.get(key); err == nil && exists && have.isOurs() {
-		err = c.deleteEntity(ctx, key, have)
+		if other == externalNode && c.servesAgents() && !c.cloudHolds(i) {
+			c.await(key) // the agent knows its policies until then
+		} else {
+			err = c.deleteEntity(ctx, key, have)
+		}
 	}
 	c.noteEntity(key, i, err)
 	return err

@@ -53,6 +53,14 @@ type entity struct {
 	applied bool                // we have applied it
 	nephes  bool                // a Nephe has written to it
 	left    bool                // a Nephe has made it, and nobody has taken it over
+
+	deleting   bool
+	finalizers []string
+	created    metav1.Time
+	// Of an ExternalEntity that is made of an ExternalNode:
+	derived bool                // it is made here
+	owner   types.UID           // of that ExternalNode
+	made    map[string]struct{} // keys of the labels that came with it
 }
 
 type nodeInterface struct {
@@ -99,12 +107,17 @@ func readEntity(in *antreav1alpha2.ExternalEntity) entity {
 func readMeta(in *metav1.ObjectMeta) entity {
 	e := entity{
 		labels: in.Labels, account: in.Annotations[accountAnnotation],
-		uid: in.UID, version: in.ResourceVersion,
+		uid: in.UID, version: in.ResourceVersion, created: in.CreationTimestamp,
+		deleting: in.DeletionTimestamp != nil, finalizers: in.Finalizers,
 		owned: map[string]struct{}{},
 	}
 	for _, m := range in.ManagedFields {
 		ours := m.Manager == fieldManager && m.Operation == metav1.ManagedFieldsOperationApply
 		e.applied = e.applied || ours
+		if m.Manager == nodeManager && m.Operation == metav1.ManagedFieldsOperationApply {
+			e.readMade(in, m)
+			continue
+		}
 		for _, key := range managedLabels(m) {
 			switch {
 			case ours:
@@ -118,6 +131,19 @@ func readMeta(in *metav1.ObjectMeta) entity {
 	e.left = e.nephes && !e.applied && e.account == "" &&
 		in.Labels[cloudv1alpha1.LabelKind] == cloudv1alpha1.KindVirtualMachine && in.Labels[cloudv1alpha1.LabelOwnerVM] != ""
 	return e
+}
+
+// readMade reads what has been made of an ExternalNode.
+func (e *entity) readMade(in *metav1.ObjectMeta, m metav1.ManagedFieldsEntry) {
+	e.derived, e.made = true, map[string]struct{}{}
+	for _, key := range managedLabels(m) {
+		e.made[key] = struct{}{}
+	}
+	for _, o := range in.OwnerReferences {
+		if o.Kind == "ExternalNode" {
+			e.owner = o.UID
+		}
+	}
 }
 
 // managedLabels returns the keys of the labels that a manager owns.

@@ -32,7 +32,7 @@ const grace = time.Minute
 func (c *Controller) Health() []LoopHealth {
 	out := slices.Concat(
 		[]LoopHealth{c.world.pulse.health("world", "")},
-		c.accountQueue.health(), c.selectorQueue.health(), c.entityQueue.health(), c.policyQueue.health(),
+		c.accountQueue.health(), c.selectorQueue.health(), c.entityQueue.health(), c.nodeQueue.health(), c.policyQueue.health(),
 	)
 	for i := range out {
 		out[i].Most = 2*c.o.PollTimeout + grace

@@ -46,7 +46,10 @@ func (c *Controller) mirrors() {
 			return entity{}, fmt.Errorf("got a %T", o)
 		}
 		return readEntity(in), nil
-	}, c.entityChanged)
+	}, func(key types.NamespacedName, old, now *entity) {
+		c.entityChanged(key, old, now)
+		c.noteDerived(key, old, now)
+	})
 	c.nodeMirror = newMirror(c.clients.nodes, nodesResource, func(o runtime.Object) (entity, error) {
 		in, ok := o.(*antreav1alpha1.ExternalNode)
 		if !ok {
@@ -55,6 +58,7 @@ func (c *Controller) mirrors() {
 		return readNode(in), nil
 	}, func(key types.NamespacedName, old, now *entity) {
 		c.entityChanged(key, old, now)
+		c.nodeQueue.add(key)
 		c.world.nodeChanged(key) // it may have tags of users
 		c.pokeWorld()
 	})
@@ -118,6 +122,14 @@ func (c *Controller) lookAgain() {
 	for id := range imports.All() {
 		c.entityQueue.add(entityKey(id))
 	}
+	for _, key := range c.nodeMirror.keys() {
+		c.nodeQueue.add(key)
+	}
+	c.mu.Lock()
+	for key := range c.derived { // also those without an ExternalNode
+		c.nodeQueue.add(key)
+	}
+	c.mu.Unlock()
 	for id := range c.World().Policies.All() {
 		c.policyQueue.add(id)
 	}

@@ -20,7 +20,7 @@ func (c *Controller) mayWrite(t *target) bool {
 	a.mu.Lock()
 	finalized := a.finalized
 	a.mu.Unlock()
-	return finalized && !c.isUntold(t)
+	return finalized && !c.isUntold(t) && !c.awaitsAgents(t)
 }
 
 // runOffice has everything looked at anew whenever the office is taken or left:

@@ -167,7 +167,7 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 	if !ok || string(have.uid) != p.UID {
 		return nil
 	}
-	next, ok := statusOf(p, have.status, states, troubles, settled && c.isSettled())
+	next, ok := statusOf(p, have.status, states, troubles, settled && c.isSettled() && !c.awaitsAnyAgent())
 	if !ok || equalStatus(have.status, next) {
 		return nil
 	}

@@ -36,6 +36,7 @@ func (c *Controller) runReports(ctx context.Context) {
 			for _, id := range c.o.Reports.Dirty() {
 				c.policyQueue.add(id)
 			}
+			c.lookAtTakers()
 		}
 	}
 }

@@ -215,6 +215,7 @@ func (c *Controller) targetChanged(t *target, policies map[string]struct{}) {
 		c.policyQueue.add(p)
 	}
 	c.runtime.poke()
+	c.lookAtAwaiting()
 	c.accountQueue.add(t.account)
 	if cleared, _ := t.cleared(); cleared {
 		c.pokeNetwork(t)

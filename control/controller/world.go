@@ -32,6 +32,12 @@ type world struct {
 	agents  agents
 	// tags returns the tags that users have set on the ExternalNode of a VM.
 	tags func(*imported) map[string]string
+	// side says who enforces on a VM that has an agent's side, by its ID: whether that was there
+	// the last time, and whether the cloud had let go. nil: that side is the sign that it enforces.
+	side  func(id string, wasPlaced, wasTaken bool) agentSide
+	taken map[string]bool // VMs on which the cloud enforces nothing
+	// placed are the VMs whose agent's side has come with the last update.
+	placed []string
 
 	nodesMu sync.Mutex
 	nodes   map[string]struct{} // imports whose ExternalNodes have changed since they were looked at
@@ -52,7 +58,7 @@ type moment struct {
 func (w *world) init(e compiler, tags func(*imported) map[string]string) {
 	w.engine, w.tags = e, tags
 	w.poke = make(chan struct{}, 1)
-	w.derived, w.agents, w.nodes = map[string]bool{}, agents{}, map[string]struct{}{}
+	w.derived, w.agents, w.nodes, w.taken = map[string]bool{}, agents{}, map[string]struct{}{}, map[string]bool{}
 }
 
 func (c *Controller) pokeWorld() {
@@ -133,11 +139,12 @@ func (c *Controller) updateWorld() {
 	var looked map[string]agentSide
 	next.Workloads, looked = w.overlay(source.Workloads, imports)
 	w.now = next
-	c.noteAgents(looked)
+	c.noteDoubts(looked)
 
 	changed, restated := map[string]bool{}, w.silent.update(before, next)
 	for _, name := range w.engine.update(next, at) {
 		c.respan(name)
+		c.retake(name)
 		changed[name] = true
 	}
 	c.stats.WorldUpdates.Add(1)
@@ -167,6 +174,10 @@ func (c *Controller) updateWorld() {
 			c.policyQueue.add(id)
 		}
 	}
+	c.noteAgents(looked)
+	for _, id := range w.placed {
+		c.retake(agentTarget(id))
+	}
 	for _, t := range given { // each then knows which of the others have something new
 		t.poke()
 	}
@@ -176,7 +187,17 @@ func (c *Controller) updateWorld() {
 	}
 	policy.Diff(before.Policies, next.Policies, func(id string, _, _ **policy.Policy) { c.policyQueue.add(id) })
 	c.partsChanged(before, next)
+	if c.o.Machines != nil {
+		c.sharersChanged(before.Workloads, next.Workloads)
+	}
+	c.lookAtAwaiting()
 	c.runtime.poke()
+}
+
+// agentTarget is the Target of the agent of a VM by its ID.
+func agentTarget(id string) string {
+	key := entityKey(id)
+	return convert.AgentTarget(key.Namespace, key.Name)
 }
 
 // partsChanged has the policies looked at that are of a tier, or applied to a
@@ -265,6 +286,7 @@ func (w *world) overlay(workloads policy.Table[*policy.Workload], imports policy
 	})
 	w.source.Workloads, w.imports = workloads, imports
 	out, looked := w.now.Workloads, map[string]agentSide{}
+	w.placed = nil
 	for _, id := range slices.Sorted(maps.Keys(dirty)) {
 		out, looked[id] = w.place(out, id)
 	}
@@ -279,8 +301,8 @@ func deref[V any](p **V) *V {
 }
 
 // place puts one workload, and what agents' controllers have made of the
-// ExternalNode with its key, into a table. While there is an agent's side, that is
-// the VM; until then the cloud goes on enforcing.
+// ExternalNode with its key, into a table. While its agent enforces, that is the VM;
+// until then the cloud goes on enforcing, and both are.
 func (w *world) place(out policy.Table[*policy.Workload], id string) (policy.Table[*policy.Workload], agentSide) {
 	have, _ := out.Get(id)
 	from, _ := w.source.Workloads.Get(id)
@@ -292,18 +314,26 @@ func (w *world) place(out policy.Table[*policy.Workload], id string) (policy.Tab
 			}
 		}
 	}
-	out, isTaken := w.placeAgents(out, id, vm)
+	wasPlaced := w.hasPlaced(out, id)
+	out, hasSide := w.placeAgents(out, id, vm)
 	if w.derived[id] {
 		have = nil
 	}
 	delete(w.derived, id)
 	var next *policy.Workload
 	side := noAgent
+	if hasSide && !wasPlaced {
+		w.placed = append(w.placed, id)
+	}
+	if vm != nil && vm.agented {
+		side = w.sideWith(id, hasSide, wasPlaced)
+	}
+	delete(w.taken, id)
 	switch {
-	case isTaken:
-		side = taken
-	case vm != nil && vm.agented:
-		side, next = awaited, w.awaiting(vm)
+	case side == taken:
+		w.taken[id] = true
+	case side != noAgent:
+		next = w.awaiting(vm)
 		w.derived[id] = true
 	default:
 		if have == nil && from == nil && vm != nil {
@@ -315,6 +345,27 @@ func (w *world) place(out policy.Table[*policy.Workload], id string) (policy.Tab
 		return out.Delete(id), side
 	}
 	return out.Put(id, next), side
+}
+
+// sideWith says who enforces on a VM with an agent.
+func (w *world) sideWith(id string, hasSide, wasPlaced bool) agentSide {
+	switch {
+	case !hasSide:
+		return awaited
+	case w.side == nil:
+		return taken
+	}
+	return w.side(id, wasPlaced, w.taken[id])
+}
+
+// hasPlaced says whether all of a VM's agent's side is in a table.
+func (w *world) hasPlaced(in policy.Table[*policy.Workload], root string) bool {
+	for id := range w.agents[root] {
+		if _, ok := in.Get(id); !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // awaiting returns the workload of a VM whose agent is not known to be there.

@@ -49,6 +49,12 @@ func (g gate) check(ctx context.Context, verb, node string) error {
 	return apierrors.NewForbidden(controlplanev1beta2.Resource(resourceNodes), node, errLacks(u, a))
 }
 
+// CheckVM returns nil when the user of a request may do what the verb says as the VM of that
+// "namespace/name".
+func CheckVM(ctx context.Context, who authorizer.Authorizer, verb, machine string) error {
+	return gate{who}.check(ctx, verb, machine)
+}
+
 // errLacks says what right a user lacks.
 func errLacks(u user.Info, a authorizer.AttributesRecord) error {
 	stands := "no node"

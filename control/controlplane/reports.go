@@ -114,6 +114,15 @@ func (r *Reports) Of(policyID string, nodes []string) map[string]NodeStatus {
 	return out
 }
 
+// Said returns what one node has said of a policy.
+func (r *Reports) Said(policyID, node string) (NodeStatus, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.begin()
+	s, ok := r.of[policyID][node]
+	return s, ok
+}
+
 // drop forgets one status. The caller holds r.mu.
 func (r *Reports) drop(policyID, node string) {
 	if delete(r.of[policyID], node); len(r.of[policyID]) == 0 {

@@ -40,7 +40,7 @@ func (r *Replica) Health() http.Handler {
 func live(c interface {
 	Health() []controller.LoopHealth
 }) []check {
-	stuck := map[string][]error{"accounts": nil, "entities": nil, "policies": nil, "regions": nil, "selectors": nil, "targets": nil, "world": nil}
+	stuck := map[string][]error{"accounts": nil, "entities": nil, "nodes": nil, "policies": nil, "regions": nil, "selectors": nil, "targets": nil, "world": nil}
 	now := time.Now()
 	for _, h := range c.Health() {
 		kind, _, _ := strings.Cut(h.Name, " ")

@@ -25,6 +25,7 @@ import (
 	"isobar.dev/control/enroll"
 	"isobar.dev/control/identity"
 	"isobar.dev/control/leader"
+	"isobar.dev/control/machines"
 	"isobar.dev/control/webhook"
 )
 
@@ -149,6 +150,7 @@ func (r *Replica) make(ctx context.Context) error {
 	r.o.Controller.Clouds = r.o.Clouds(string(system.UID))
 	if r.o.ControlPlane {
 		r.o.Controller.Reports = controlplane.NewReports(r.office)
+		r.o.Controller.Machines = machines.New(machines.Options{Office: r.office})
 	}
 	if r.controller, err = controller.New(r.config, r.o.Controller); err != nil {
 		return err
@@ -164,6 +166,7 @@ func (r *Replica) make(ctx context.Context) error {
 		if err := r.identify(ctx); err != nil {
 			return err
 		}
+		r.o.API.Machines, r.o.API.MachineGate = r.controller.Runtime(), controlplane.CheckVM
 	}
 	r.api, err = apiserver.New(r.config, r.controller.Runtime(), r.o.API)
 	return err

@@ -45,6 +45,7 @@ const (
 	ConditionConnected         = "Connected"         // the agent has said something lately
 	ConditionAddressesAccepted = "AddressesAccepted" // all that it reports stand for the VM
 	ConditionOneMachine        = "OneMachine"        // false when two machines take turns under one name
+	ConditionCloudEnforces     = "CloudEnforces"     // of a cloud's VM: its cloud enforces its policies as they are now
 )
 
 // VirtualMachineRuntimeInfoStatus is what the agent says, and what the server makes of it.
