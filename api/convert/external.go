@@ -36,6 +36,9 @@ func ExternalEntity(in *antreav1alpha2.ExternalEntity) (*policy.Workload, []Prob
 		w.Isolation = policy.IsolateDirection
 	default:
 		w.Target = AgentTarget(in.Namespace, in.Spec.ExternalNode)
+		if text, ok := in.Annotations[cloudv1alpha1.AnnotationIsolation]; ok {
+			w.Isolation = Isolation(cloudv1alpha1.Isolation(text))
+		}
 	}
 	for i, e := range in.Spec.Endpoints {
 		if a, ok := ps.addr(fmt.Sprintf("spec.endpoints[%d].ip", i), e.IP); ok {

@@ -417,6 +417,7 @@ func (c *Controller) assignVMs(ctx context.Context, a *account) {
 		a.mu.Unlock()
 		for id := range changed {
 			c.entityQueue.add(entityKey(id))
+			c.nodeQueue.add(entityKey(id))
 		}
 		c.addSharers(a)
 	}

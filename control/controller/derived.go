@@ -18,6 +18,7 @@ import (
 
 	antreav1alpha1 "isobar.dev/api/antrea/v1alpha1"
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/api/convert"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 	"isobar.dev/control/machines"
@@ -78,6 +79,9 @@ func (c *Controller) reconcileNode(ctx context.Context, key types.NamespacedName
 		}
 	}
 	want := entity{kind: externalEntity, labels: node.labels, account: node.account, node: key.Name, owner: node.uid}
+	if isKnown := c.isolationOf(key, &want, before); node.applied && !isKnown && !has {
+		return nil // its VM, when it is known, brings us back
+	}
 	var refused []string
 	want.endpoints, refused = c.addressesOf(key, node, before)
 	c.noteRefused(key, node, refused)
@@ -92,10 +96,30 @@ func (c *Controller) reconcileNode(ctx context.Context, key types.NamespacedName
 	return c.dropDerived(ctx, key, name.Name)
 }
 
+// isolationOf has want say how a cloud's VM is isolated, so that its agent is told so before the
+// inventory has been read: then that is as it was before. isKnown is false in that case.
+func (c *Controller) isolationOf(key types.NamespacedName, want, before *entity) (isKnown bool) {
+	c.mu.Lock()
+	i, ok := c.imports.Get(workloadID(key))
+	c.mu.Unlock()
+	switch {
+	case ok:
+		want.isolates = isolations[i.isolation]
+	case before != nil:
+		want.isolates = before.isolates
+	}
+	return ok
+}
+
+// isolations are what selectors call them.
+var isolations = map[policy.Isolation]string{
+	policy.IsolateNone: string(cloudv1alpha1.IsolationNone), policy.IsolateDirection: string(cloudv1alpha1.IsolationDirection), policy.IsolateBoth: string(cloudv1alpha1.IsolationBoth),
+}
+
 // isMadeIn says whether have is what e wants, and nothing that was made of its ExternalNode
 // besides.
 func (e entity) isMadeIn(have entity) bool {
-	if have.account != e.account || have.node != e.node || have.owner != e.owner || len(have.made) != len(e.labels) ||
+	if have.account != e.account || have.node != e.node || have.owner != e.owner || have.isolates != e.isolates || len(have.made) != len(e.labels) ||
 		!slices.Equal(have.endpoints, e.endpoints) || slices.Contains(have.finalizers, sideFinalizer) != (len(e.finalizers) > 0) {
 		return false
 	}
@@ -116,8 +140,15 @@ func (c *Controller) applyDerived(ctx context.Context, name, node types.Namespac
 		"namespace": name.Namespace, "name": name.Name, "labels": want.labels,
 		"ownerReferences": []metav1.OwnerReference{{APIVersion: antreav1alpha1.GroupVersion.String(), Kind: "ExternalNode", Name: node.Name, UID: want.owner}},
 	}
+	annotations := map[string]string{}
 	if want.account != "" {
-		metadata["annotations"] = map[string]string{accountAnnotation: want.account}
+		annotations[accountAnnotation] = want.account
+	}
+	if want.isolates != "" {
+		annotations[cloudv1alpha1.AnnotationIsolation] = want.isolates
+	}
+	if len(annotations) > 0 {
+		metadata["annotations"] = annotations
 	}
 	if len(want.finalizers) > 0 {
 		metadata["finalizers"] = want.finalizers

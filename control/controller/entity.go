@@ -58,9 +58,10 @@ type entity struct {
 	finalizers []string
 	created    metav1.Time
 	// Of an ExternalEntity that is made of an ExternalNode:
-	derived bool                // it is made here
-	owner   types.UID           // of that ExternalNode
-	made    map[string]struct{} // keys of the labels that came with it
+	derived  bool                // it is made here
+	owner    types.UID           // of that ExternalNode
+	isolates string              // cloudv1alpha1.AnnotationIsolation
+	made     map[string]struct{} // keys of the labels that came with it
 }
 
 type nodeInterface struct {
@@ -106,7 +107,7 @@ func readEntity(in *antreav1alpha2.ExternalEntity) entity {
 // it is taken over.
 func readMeta(in *metav1.ObjectMeta) entity {
 	e := entity{
-		labels: in.Labels, account: in.Annotations[accountAnnotation],
+		labels: in.Labels, account: in.Annotations[accountAnnotation], isolates: in.Annotations[cloudv1alpha1.AnnotationIsolation],
 		uid: in.UID, version: in.ResourceVersion, created: in.CreationTimestamp,
 		deleting: in.DeletionTimestamp != nil, finalizers: in.Finalizers,
 		owned: map[string]struct{}{},

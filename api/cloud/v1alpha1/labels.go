@@ -42,6 +42,10 @@ const (
 	KindLoadBalancer   = "loadbalancer"
 )
 
+// AnnotationIsolation is on the ExternalEntity of a cloud's VM with an agent, and says how its
+// selector isolates it: as [Isolation] is written.
+const AnnotationIsolation = "isobar.dev/isolation"
+
 // ExternalNodeController is spec.externalNode of the ExternalEntities whose
 // policies a cloud controller enforces.
 const ExternalNodeController = "nephe-controller"
