@@ -173,3 +173,27 @@ func isOdd(p probe, got policy.Action, refusals []policy.Refusal) bool {
 	}
 	return got != policy.Allow && slices.ContainsFunc(refusals, func(r policy.Refusal) bool { return r.Reason == policy.RefusedPeers })
 }
+
+// Of a Pass that is sent in two parts, because some of its peers share addresses with others, the
+// first may be a Drop. What the other passes on is still denied by what comes after.
+func TestPassInParts(t *testing.T) {
+	at := netip.MustParseAddr
+	w := &policy.Workload{ID: "ee/shop/db", Kind: policy.KindExternal, Namespace: "shop", Name: "db"}
+	part := func(key string, action policy.Action, group string) policy.TargetRule {
+		return policy.TargetRule{Key: key, Policy: "acnp/p", Direction: policy.Ingress, Tier: 100, Action: action, Groups: []string{group}, Traffic: policy.AllTraffic}
+	}
+	peers := func(key, id, addr string) policy.Members {
+		return policy.Members{Key: key, Workloads: []*policy.Workload{{ID: id, Kind: policy.KindExternal, Addrs: []netip.Addr{at(addr)}}}}
+	}
+	table, _ := nft.Lower(nft.Place{Locals: []nft.Local{{ID: w.ID, Addrs: []netip.Addr{at("10.0.0.5")}}}}, policy.Ruleset{
+		Workloads: []policy.Enforced{{Workload: w, Ingress: []string{"a", "b"}, DeniesIngress: true}},
+		Rules:     []policy.TargetRule{part("a", policy.Drop, "g"), part("b", policy.Pass, "h")},
+		Groups:    []policy.Members{peers("g", "ee/shop/x", "10.0.0.8"), peers("h", "ee/shop/y", "10.0.0.9")},
+	})
+	for _, from := range []string{"10.0.0.8", "10.0.0.9", "10.0.0.10"} {
+		f := policy.Flow{From: policy.Endpoint{Addr: at(from)}, To: policy.Endpoint{Addr: at("10.0.0.5")}, Protocol: policy.TCP, Port: 80, SourcePort: 1000}
+		if j, err := nft.Judge(table, nft.PacketOf(nft.Forward, f)); err != nil || j.Action != policy.Drop {
+			t.Errorf("from %s: %v, %v; want Drop", from, j, err)
+		}
+	}
+}

@@ -39,7 +39,8 @@ func (q *query) chain(keys []string, isolated string, denies bool) string {
 	// A chain begins wherever a Pass leads.
 	begins := []int32{math.MinInt32}
 	for _, s := range steps {
-		if len(s.parts) > 0 && s.parts[0].Action == policy.Pass && len(s.parts[0].L7) == 0 {
+		// Any part: of a rule whose peers share addresses with others one part may be a Drop.
+		if slices.ContainsFunc(s.parts, func(r *policy.TargetRule) bool { return r.Action == policy.Pass && len(r.L7) == 0 }) {
 			begins = append(begins, policy.AfterPass(s.tier))
 		}
 	}
