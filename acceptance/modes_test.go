@@ -98,7 +98,9 @@ func (a *vmAgent) turn(ctx context.Context, c *controller.Controller, isOff bool
 		place.Locals = append(place.Locals, nft.Local{ID: e.Workload.ID, Addrs: a.addrs})
 	}
 	objects, _ := nft.Lower(place, rs)
-	a.set("", func() { a.heard = fmt.Sprintf("%d policies, %d workloads, %d rules", len(in.Policies), len(rs.Workloads), len(rs.Rules)) })
+	a.set("", func() {
+		a.heard = fmt.Sprintf("%d policies, %d workloads, %d rules", len(in.Policies), len(rs.Workloads), len(rs.Rules))
+	})
 	a.enforce(objects)
 	for i := range in.Policies {
 		p := &in.Policies[i]
