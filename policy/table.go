@@ -199,11 +199,37 @@ func walk[V any](n *node[V], yield func(string, V) bool) bool {
 	return n == nil || walk(n.left, yield) && yield(n.key, n.value) && walk(n.right, yield)
 }
 
+// From yields the keys that are not below key, and their values, in order.
+func (t Table[V]) From(key string) iter.Seq2[string, V] {
+	return func(yield func(string, V) bool) { walkFrom(t.root, key, yield) }
+}
+
+func walkFrom[V any](n *node[V], key string, yield func(string, V) bool) bool {
+	switch {
+	case n == nil:
+		return true
+	case n.key < key:
+		return walkFrom(n.right, key, yield)
+	}
+	return walkFrom(n.left, key, yield) && yield(n.key, n.value) && walk(n.right, yield)
+}
+
 // Diff calls f for each key whose value differs between the tables, in order of
 // the keys, with a nil pointer where a table lacks it. Values are the same when
 // they are equal, so tables of pointers compare identity.
 func Diff[V comparable](old, now Table[V], f func(key string, old, now *V)) {
 	diff(old.root, now.root, f)
+}
+
+// EqualFunc says whether both tables have the same keys, with values that are the same or
+// that equal says are. It costs what Diff does.
+func EqualFunc[V comparable](a, b Table[V], equal func(a, b V) bool) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	is := true
+	Diff(a, b, func(_ string, old, now *V) { is = is && old != nil && now != nil && equal(*old, *now) })
+	return is
 }
 
 func diff[V comparable](a, b *node[V], f func(string, *V, *V)) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"isobar.dev/policy"
@@ -31,6 +32,7 @@ func TestTableIsAMap(t *testing.T) {
 		}
 		for i := range tables {
 			checkTable(t, seed, tables[i], models[i])
+			checkFrom(t, seed, tables[i], fmt.Sprint(rnd.IntN(70)), rnd.IntN(20))
 			checkDiff(t, seed, tables[i], tables[len(tables)-1], models[i], model)
 		}
 	}
@@ -97,6 +99,25 @@ func checkTable(t *testing.T, seed uint64, table policy.Table[int], model map[st
 	}
 }
 
+// checkFrom compares the first entries that From yields with the end of All.
+func checkFrom(t *testing.T, seed uint64, table policy.Table[int], from string, most int) {
+	t.Helper()
+	var got, want []entry
+	for k, v := range table.From(from) {
+		if got = append(got, entry{k, v}); len(got) > most {
+			break
+		}
+	}
+	for k, v := range table.All() {
+		if k >= from && len(want) <= most {
+			want = append(want, entry{k, v})
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("seed %d: From(%q) yields %v, want %v", seed, from, got, want)
+	}
+}
+
 func checkDiff(t *testing.T, seed uint64, old, now policy.Table[int], oldModel, nowModel map[string]int) {
 	t.Helper()
 	got := maps.Clone(oldModel)
@@ -113,6 +134,10 @@ func checkDiff(t *testing.T, seed uint64, old, now policy.Table[int], oldModel, 
 		}
 		got[k] = *is
 	})
+	near := func(a, b int) bool { return a/2 == b/2 }
+	if policy.EqualFunc(old, now, near) != maps.EqualFunc(oldModel, nowModel, near) {
+		t.Fatalf("seed %d: EqualFunc of %v and %v is wrong", seed, oldModel, nowModel)
+	}
 	if !maps.Equal(got, nowModel) {
 		t.Fatalf("seed %d: old with Diff = %v, want %v", seed, got, nowModel)
 	}
