@@ -198,6 +198,38 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
+// One member of a group is another, and what a Target is to enforce whose rules name the group.
+func BenchmarkRuleset(b *testing.B) {
+	for _, size := range []int{100, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("members=%d", size), func(b *testing.B) {
+			s := shape(size, 1, 0, size)
+			peers := policy.Selection{Kind: policy.KindPod, Scope: policy.OneNamespace, Namespace: "ns-0", Labels: equals("app", "app-0")}
+			own := peers
+			own.Labels = equals("app", "own")
+			for i := range 20 {
+				w := pod("ns-0", fmt.Sprint("own-", i), size+i, policy.Labels{{Key: "app", Value: "own"}})
+				w.Target = "own"
+				s.Workloads = s.Workloads.Put(w.ID, w)
+			}
+			p := kubernetes("ns-0", "p", own, policy.Rule{Action: policy.Allow, Peers: policy.Peers{Set: policy.Set{Selections: []policy.Selection{peers}}}, Traffic: policy.AllTraffic})
+			s.Policies = s.Policies.Put(p.ID, p)
+			worlds := [2]policy.Snapshot{oneChange(s)[0].to, s}
+			e := compile.NewEngine()
+			e.UpdateWatched(s)
+			before := heap()
+			rs, _ := e.Ruleset("own")
+			kept := heap() - before
+			runtime.KeepAlive(rs)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				e.UpdateWatched(worlds[i%2])
+				e.Ruleset("own")
+			}
+			b.ReportMetric(float64(kept), "kept-bytes")
+		})
+	}
+}
+
 type named struct {
 	name string
 	to   policy.Snapshot

@@ -43,7 +43,8 @@ type GroupChange struct {
 	Were []*policy.Workload
 }
 
-// Apply returns rs with c. It costs what both are long.
+// Apply returns rs with c. It costs what both are long, but for members: of them it costs
+// what has changed.
 func (c Change) Apply(rs policy.Ruleset) policy.Ruleset {
 	out := policy.Ruleset{Target: c.Target, Exports: rs.Exports}
 	if c.HasExports {
@@ -65,14 +66,13 @@ func (c Change) Apply(rs policy.Ruleset) policy.Ruleset {
 	}
 	slices.SortFunc(out.Rules, func(a, b policy.TargetRule) int { return a.Compare(&b) })
 
-	id := func(e policy.Enforced) string { return e.Workload.ID }
-	out.Workloads = patch(rs.Workloads, c.Workloads, c.RemovedWorkloads, id)
+	out.Workloads = patch(rs.Workloads, c.Workloads, c.RemovedWorkloads)
 
 	groups := make(map[string]*GroupChange, len(c.Groups))
 	for _, g := range c.Groups {
 		groups[g.Key] = g
 		if g.New {
-			out.Groups = append(out.Groups, policy.Members{Key: g.Key, Workloads: g.Workloads})
+			out.Groups = append(out.Groups, policy.Members{Key: g.Key, Workloads: policy.ByID(g.Workloads...)})
 		}
 	}
 	for _, m := range rs.Groups {
@@ -80,7 +80,7 @@ func (c Change) Apply(rs policy.Ruleset) policy.Ruleset {
 		case g == nil:
 			out.Groups = append(out.Groups, m)
 		case !g.Gone:
-			m.Workloads = patch(m.Workloads, g.Workloads, g.Removed, func(w *policy.Workload) string { return w.ID })
+			m.Workloads = g.apply(m.Workloads)
 			out.Groups = append(out.Groups, m)
 		}
 	}
@@ -88,22 +88,31 @@ func (c Change) Apply(rs policy.Ruleset) policy.Ruleset {
 	return out
 }
 
+// apply returns members with what has changed.
+func (g *GroupChange) apply(members policy.Table[*policy.Workload]) policy.Table[*policy.Workload] {
+	for _, id := range g.Removed {
+		members = members.Delete(id)
+	}
+	return members.Merge(policy.ByID(g.Workloads...))
+}
+
 // patch returns old, which is sorted by ID, without removed and with put.
-func patch[T any](old, put []T, removed []string, id func(T) string) []T {
-	var out []T
+func patch(old, put []policy.Enforced, removed []string) []policy.Enforced {
+	var out []policy.Enforced
 	for _, v := range old {
-		for len(put) > 0 && id(put[0]) < id(v) {
+		id := v.Workload.ID
+		for len(put) > 0 && put[0].Workload.ID < id {
 			out = append(out, put[0])
 			put = put[1:]
 		}
-		for len(removed) > 0 && removed[0] < id(v) {
+		for len(removed) > 0 && removed[0] < id {
 			removed = removed[1:]
 		}
 		switch {
-		case len(put) > 0 && id(put[0]) == id(v):
+		case len(put) > 0 && put[0].Workload.ID == id:
 			out = append(out, put[0])
 			put = put[1:]
-		case len(removed) > 0 && removed[0] == id(v):
+		case len(removed) > 0 && removed[0] == id:
 		default:
 			out = append(out, v)
 		}
@@ -153,6 +162,7 @@ func (e *Engine) emit() {
 	e.logWorkloads()
 	e.logMembers()
 	e.logGroups()
+	e.keepMembers()
 	e.logExports()
 	slices.SortFunc(e.up.logged, func(a, b *target) int { return cmp.Compare(a.name, b.name) })
 }

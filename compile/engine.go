@@ -35,7 +35,8 @@ type Engine struct {
 	axisKeys map[string]int
 	roles    hashed[role, *role]
 	targets  hashed[target, *target]
-	realms   map[string]int // Targets
+	realms   map[string]int                                // Targets
+	members  map[*selection]policy.Table[*policy.Workload] // of groups that Ruleset was asked for; see keepMembers
 
 	seed       maphash.Seed
 	watched    map[string]int // Targets, counted by Watch
@@ -93,7 +94,7 @@ func NewEngine() *Engine {
 	return &Engine{
 		spaces: map[string]*space{}, spacesBy: map[policy.Label]*bag[*space]{}, nsels: map[string]*nsel{}, shelves: map[asked]*shelf{},
 		also: map[*selection][]*label{}, users: map[dependency]*bag[string]{}, applied: map[string]*applied{}, axes: map[*applied]map[string]*axis{},
-		axisKeys: map[string]int{}, realms: map[string]int{}, seed: maphash.MakeSeed(), watched: map[string]int{},
+		axisKeys: map[string]int{}, realms: map[string]int{}, members: map[*selection]policy.Table[*policy.Workload]{}, seed: maphash.MakeSeed(), watched: map[string]int{},
 	}
 }
 
@@ -398,8 +399,9 @@ func (e *Engine) Targets() []string {
 	return out
 }
 
-// Ruleset returns what a Target must enforce, in time in proportion to its size;
-// ok is false when there is no such Target.
+// Ruleset returns what a Target must enforce, in time in proportion to its size, but for
+// members of groups that it, or another Target's, has had before; ok is false when there is no
+// such Target.
 func (e *Engine) Ruleset(name string) (rs policy.Ruleset, ok bool) {
 	t := e.target(name)
 	if t == nil {
@@ -433,11 +435,21 @@ func (e *Engine) Ruleset(name string) (rs policy.Ruleset, ok bool) {
 	}
 	slices.SortFunc(rs.Rules, func(a, b policy.TargetRule) int { return a.Compare(&b) })
 	for s := range groups {
-		rs.Groups = append(rs.Groups, policy.Members{Key: s.key(), Workloads: s.members()})
+		rs.Groups = append(rs.Groups, policy.Members{Key: s.key(), Workloads: e.membersOf(s)})
 	}
 	slices.SortFunc(rs.Groups, func(a, b policy.Members) int { return cmp.Compare(a.Key, b.Key) })
 	rs.Exports = t.exported()
 	return rs, true
+}
+
+// membersOf returns the members of s. All Rulesets share them.
+func (e *Engine) membersOf(s *selection) policy.Table[*policy.Workload] {
+	members, ok := e.members[s]
+	if !ok {
+		members = policy.ByID(s.members()...)
+		e.members[s] = members
+	}
+	return members
 }
 
 // members returns the workloads that s picks and that count as peers, by ID.

@@ -1,6 +1,7 @@
 package compile_test
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -13,7 +14,8 @@ import (
 )
 
 // like compares Rulesets; nil and empty lists are alike.
-var like = cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})}
+var like = cmp.Options{cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
+	cmp.Transformer("members", func(t policy.Table[*policy.Workload]) map[string]*policy.Workload { return maps.Collect(t.All()) })}
 
 // The Engine gives after every step of a walk, forwards and backwards, with
 // steps left out, repeated, and emptiness between, what Rulesets gives; and its
@@ -105,6 +107,49 @@ func (f *follower) step(s policy.Snapshot) (changes int, wrong string) {
 		return len(cs), "Changes leave a Target that is gone"
 	}
 	return len(cs), ""
+}
+
+// A Ruleset that is asked for now and then, of this Target or that, is what it is to be, whatever
+// was kept of the members since it was asked for last. What was given out before does not change.
+func TestRulesetNowAndThen(t *testing.T) {
+	asked := 0
+	for seed := range policytest.Seeds(t, 60) {
+		rnd := policytest.Rand(seed)
+		world := policytest.World
+		if seed%4 == 0 {
+			world = policytest.VMWorld
+		}
+		e := compile.NewEngine()
+		type pair struct{ want, got policy.Ruleset }
+		var given []pair
+		for step, s := range policytest.Walk(rnd, world(rnd, 4+rnd.IntN(40)), 20) {
+			if rnd.IntN(2) == 0 {
+				e.Update(s)
+			} else {
+				e.UpdateWatched(s)
+			}
+			if rnd.IntN(3) == 0 {
+				continue
+			}
+			for _, want := range compile.Rulesets(s) {
+				if rnd.IntN(2) == 0 {
+					continue
+				}
+				got, _ := e.Ruleset(want.Target)
+				if d := difference(want, got); d != "" {
+					t.Fatalf("seed %d, step %d: Ruleset is not that of Rulesets (-want +got):\n%s\n%s", seed, step, d, policytest.Print(s))
+				}
+				given = append(given, pair{want, got})
+				asked++
+			}
+		}
+		for _, p := range given {
+			if d := difference(p.want, p.got); d != "" {
+				t.Fatalf("seed %d: a Ruleset was changed later (-was +is):\n%s", seed, d)
+			}
+		}
+	}
+	t.Logf("%d Rulesets", asked)
 }
 
 // equalWorkloads must look at every field.

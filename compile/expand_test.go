@@ -77,7 +77,7 @@ func short(rs policy.Ruleset) string {
 	}
 	for _, g := range rs.Groups {
 		fmt.Fprintf(&b, "%s:", g.Key)
-		for _, w := range g.Workloads {
+		for _, w := range g.Workloads.All() {
 			b.WriteString(" " + w.ID)
 		}
 		b.WriteByte('\n')

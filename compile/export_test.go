@@ -7,7 +7,7 @@ func (e *Engine) Nodes() map[string]int {
 		"spaces": len(e.spaces), "spacesBy": len(e.spacesBy), "nsels": len(e.nsels), "shelves": len(e.shelves),
 		"profiles": e.profiles.len(), "labels": e.labels.len(), "selections": e.selections.len(), "also": len(e.also),
 		"policies": e.policies.len(), "users": len(e.users), "applied": len(e.applied), "axes": len(e.axes), "axisKeys": len(e.axisKeys),
-		"roles": e.roles.len(), "targets": e.targets.len(), "realms": len(e.realms),
+		"roles": e.roles.len(), "targets": e.targets.len(), "realms": len(e.realms), "members": len(e.members),
 	}
 	for k, v := range n {
 		if v == 0 {

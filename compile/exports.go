@@ -47,7 +47,7 @@ func (c *compiler) export(rulesets []policy.Ruleset) {
 			}
 			own := slices.DeleteFunc(slices.Clone(members[key]), func(w *policy.Workload) bool { return w.Target != rs.Target })
 			if len(own) > 0 {
-				rs.Exports = append(rs.Exports, policy.Export{Members: policy.Members{Key: key, Workloads: own}, Targets: slices.Compact(targets)})
+				rs.Exports = append(rs.Exports, policy.Export{Members: policy.Members{Key: key, Workloads: policy.ByID(own...)}, Targets: slices.Compact(targets)})
 			}
 		}
 	}
@@ -161,7 +161,7 @@ func (e *Engine) outdateAll(profiles iter.Seq[*profile]) {
 }
 
 func equalExports(a, b policy.Export) bool {
-	return a.Key == b.Key && slices.Equal(a.Targets, b.Targets) && slices.EqualFunc(a.Workloads, b.Workloads, equalWorkloads)
+	return a.Key == b.Key && slices.Equal(a.Targets, b.Targets) && policy.EqualFunc(a.Workloads, b.Workloads, equalWorkloads)
 }
 
 // exportsOf finds the exports of t, at a cost in proportion to its workloads.
@@ -169,7 +169,11 @@ func (e *Engine) exportsOf(t *target) []policy.Export {
 	if e.realms[policy.Realm(t.name)] < 2 {
 		return nil
 	}
-	of := map[*selection]*policy.Export{}
+	type export struct {
+		policy.Export
+		own []*policy.Workload
+	}
+	of := map[*selection]*export{}
 	none := map[*selection]bool{} // those that no other Target names
 	for w := range t.workloads.all() {
 		if !w.IsPeer() {
@@ -187,15 +191,16 @@ func (e *Engine) exportsOf(t *target) []policy.Export {
 					none[s] = true
 					continue
 				}
-				x = &policy.Export{Members: policy.Members{Key: s.key()}, Targets: targets}
+				x = &export{Export: policy.Export{Members: policy.Members{Key: s.key()}, Targets: targets}}
 				of[s] = x
 			}
-			x.Workloads = append(x.Workloads, w)
+			x.own = append(x.own, w)
 		}
 	}
 	var out []policy.Export
 	for _, x := range of {
-		out = append(out, *x)
+		x.Workloads = policy.ByID(x.own...)
+		out = append(out, x.Export)
 	}
 	slices.SortFunc(out, func(a, b policy.Export) int { return cmp.Compare(a.Key, b.Key) })
 	return out

@@ -50,7 +50,7 @@ func TestExports(t *testing.T) {
 		for _, rs := range compile.Rulesets(s) {
 			for _, x := range rs.Exports {
 				out += rs.Target + " to " + fmt.Sprint(x.Targets) + ":"
-				for _, w := range x.Workloads {
+				for _, w := range x.Workloads.All() {
 					out += " " + w.Name
 				}
 				out += "\n"

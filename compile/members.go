@@ -188,6 +188,27 @@ func (e *Engine) logGroups() {
 	}
 }
 
+// keepMembers brings the members of groups that Rulesets have had to what they are now.
+func (e *Engine) keepMembers() {
+	if len(e.members) == 0 {
+		return // as where agents enforce
+	}
+	for _, s := range e.up.loggedSelections {
+		switch members, ok := e.members[s]; {
+		case !ok:
+		case len(s.up.log.Workloads)+len(s.up.log.Removed) > members.Len()/4: // which would cost more
+			delete(e.members, s)
+		default:
+			e.members[s] = s.up.log.apply(members)
+		}
+	}
+	for _, s := range e.up.touchedSelections {
+		if s.targets.len() == 0 { // what changes in it is not logged
+			delete(e.members, s)
+		}
+	}
+}
+
 // whole returns the change of those that s is new to.
 func (e *Engine) whole(s *selection) *GroupChange {
 	g := &GroupChange{Key: s.key(), Selection: s.sel, New: true}

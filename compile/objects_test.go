@@ -348,7 +348,7 @@ func TestGroupChangesTellWhatWas(t *testing.T) {
 			for _, rs := range compile.Rulesets(s) {
 				for _, g := range rs.Groups {
 					m := map[string]*policy.Workload{}
-					for _, w := range g.Workloads {
+					for _, w := range g.Workloads.All() {
 						m[w.ID] = w
 					}
 					members[g.Key] = m

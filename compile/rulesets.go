@@ -65,7 +65,7 @@ func (c *compiler) ruleset(target string, workloads []*policy.Workload) policy.R
 	}
 	rs.Rules = slices.SortedFunc(maps.Values(rules), func(a, b policy.TargetRule) int { return a.Compare(&b) })
 	for _, key := range slices.Sorted(maps.Keys(groups)) {
-		rs.Groups = append(rs.Groups, policy.Members{Key: key, Workloads: c.members(c.selections[key])})
+		rs.Groups = append(rs.Groups, policy.Members{Key: key, Workloads: policy.ByID(c.members(c.selections[key])...)})
 	}
 	return rs
 }

@@ -254,9 +254,12 @@ func (r *reading) matchesPart(rule *policy.TargetRule) (matches bool, need polic
 	// has says whether a group has a workload at the peer's address that the
 	// traffic may go to.
 	has := func(key string) bool {
-		return slices.ContainsFunc(r.members(key), func(w *policy.Workload) bool {
-			return isAt(w, r.peer) && (plain || rule.Direction == policy.Egress && admits(w))
-		})
+		for _, w := range r.members(key).All() {
+			if isAt(w, r.peer) && (plain || rule.Direction == policy.Egress && admits(w)) {
+				return true
+			}
+		}
+		return false
 	}
 	if slices.ContainsFunc(rule.Groups, has) {
 		return true, ""
@@ -288,10 +291,10 @@ func matchesAddr(rule *policy.TargetRule, f policy.Flow, peer policy.End) (match
 }
 
 // members returns the workloads of a group.
-func (r *reading) members(key string) []*policy.Workload {
+func (r *reading) members(key string) policy.Table[*policy.Workload] {
 	i, ok := slices.BinarySearchFunc(r.groups, key, func(m policy.Members, key string) int { return cmp.Compare(m.Key, key) })
 	if !ok {
-		return nil
+		return policy.Table[*policy.Workload]{}
 	}
 	return r.groups[i].Workloads
 }

@@ -97,8 +97,21 @@ func RuleKey(policyID string, d Direction, index int, bucket string) string {
 
 // Members is a group with its members, as peers.
 type Members struct {
-	Key       string      // canonical form of the Selection
-	Workloads []*Workload // by ID; only those that IsPeer
+	Key string // canonical form of the Selection
+	// Workloads are by ID, and only those that IsPeer. Where a controller tells several of one
+	// ID, the others are after the first, under keys that are longer.
+	Workloads Table[*Workload]
+}
+
+// ByID returns workloads by ID. It costs least when they are in that order.
+func ByID(workloads ...*Workload) Table[*Workload] {
+	return TableOf(func(yield func(string, *Workload) bool) {
+		for _, w := range workloads {
+			if !yield(w.ID, w) {
+				return
+			}
+		}
+	})
 }
 
 // IsKubernetes says whether r stands among the Kubernetes NetworkPolicies.

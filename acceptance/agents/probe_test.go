@@ -287,7 +287,7 @@ func (p *probe) settle(what string) {
 func tableOf(rs policy.Ruleset) []string {
 	members := map[string][]string{}
 	for _, g := range rs.Groups {
-		for _, w := range g.Workloads {
+		for _, w := range g.Workloads.All() {
 			members[g.Key] = append(members[g.Key], fmt.Sprint(w.ID, w.Addrs, w.Ports))
 		}
 		slices.Sort(members[g.Key])

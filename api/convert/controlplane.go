@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -165,6 +166,24 @@ func Member(w *policy.Workload, asPeer bool) controlplanev1beta2.GroupMember {
 	return m
 }
 
+// endOfID ends the ID in the place of a member. It is in no name.
+const endOfID = "\x00"
+
+// placeOf returns where a member stands in its group, and how much of that is the ID of its
+// workload, if that is known: by the ID, and then by the Key, which no other has.
+func placeOf(m *controlplanev1beta2.GroupMember) (place string, size int) {
+	id := ""
+	switch {
+	case m.Pod != nil:
+		id = policy.WorkloadID(policy.KindPod, m.Pod.Namespace, m.Pod.Name)
+	case m.ExternalEntity != nil:
+		id = policy.WorkloadID(policy.KindExternal, m.ExternalEntity.Namespace, m.ExternalEntity.Name)
+	case m.Node != nil:
+		id = policy.WorkloadID(policy.KindNode, "", m.Node.Name)
+	}
+	return id + endOfID + m.Key(), len(id)
+}
+
 // memberWorkload is the inverse of Member, as far as a member tells. ok is false when
 // m refers to nothing that is known here; what cannot be read of the rest is told.
 func (ps *problems) memberWorkload(group string, m *controlplanev1beta2.GroupMember) (w *policy.Workload, ok bool) {
@@ -182,6 +201,10 @@ func (ps *problems) memberWorkload(group string, m *controlplanev1beta2.GroupMem
 		return nil, false
 	}
 	w.ID = policy.WorkloadID(w.Kind, w.Namespace, w.Name)
+	if strings.Contains(w.ID, endOfID) {
+		ps.add(path(), "has a name that is none")
+		return nil, false
+	}
 	for _, ip := range m.IPs {
 		a, good := netip.AddrFromSlice(ip)
 		if !good {

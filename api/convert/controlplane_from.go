@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"net/netip"
@@ -65,8 +66,32 @@ type Ruled struct{ Ingress, Egress bool }
 
 // addressGroup is an AddressGroup; one that is unread may have more members.
 type addressGroup struct {
-	workloads []*policy.Workload // by ID
+	workloads policy.Table[*policy.Workload] // by ID
 	unread    bool
+}
+
+// seat is a workload and its place among the members.
+type seat struct {
+	place    string
+	workload *policy.Workload
+}
+
+// seated returns workloads by ID. They come in the order of their places; of those that have
+// one ID all but the first are under these.
+func seated(workloads iter.Seq[seat]) policy.Table[*policy.Workload] {
+	return policy.TableOf(func(yield func(string, *policy.Workload) bool) {
+		last := ""
+		for s := range workloads {
+			key := s.workload.ID
+			if key == last {
+				key = s.place
+			}
+			last = s.workload.ID
+			if !yield(key, s.workload) {
+				return
+			}
+		}
+	})
 }
 
 func newFromControlPlane(target string, services policy.Table[*policy.Service], groups map[string]addressGroup) *fromControlPlane {
@@ -77,15 +102,19 @@ func newFromControlPlane(target string, services policy.Table[*policy.Service], 
 }
 
 func (ps *problems) readAddresses(in *controlplanev1beta2.AddressGroup) (g addressGroup) {
+	workloads := make([]seat, 0, len(in.GroupMembers))
 	for i := range in.GroupMembers {
 		before := len(*ps)
 		w, ok := ps.memberWorkload(in.Name, &in.GroupMembers[i])
 		g.unread = g.unread || len(*ps) > before
 		if ok && len(w.Addrs) > 0 {
-			g.workloads = append(g.workloads, w)
+			place, _ := placeOf(&in.GroupMembers[i])
+			workloads = append(workloads, seat{place, w})
 		}
 	}
-	slices.SortStableFunc(g.workloads, func(a, b *policy.Workload) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(workloads, func(a, b seat) int { return cmp.Compare(a.place, b.place) })
+	workloads = slices.CompactFunc(workloads, func(a, b seat) bool { return a.place == b.place })
+	g.workloads = seated(slices.Values(workloads))
 	return g
 }
 

@@ -162,7 +162,7 @@ func TestAmbiguousAddresses(t *testing.T) {
 	}
 	rs := policy.Ruleset{Target: "node/n",
 		Rules:  []policy.TargetRule{rule(0, policy.Allow, "a"), rule(1, policy.Drop, "b"), rule(2, policy.Pass, "a"), rule(3, policy.Allow, "a", "b"), rule(4, policy.Allow, "both")},
-		Groups: []policy.Members{{Key: "a", Workloads: []*policy.Workload{a, near}}, {Key: "b", Workloads: []*policy.Workload{b}}, {Key: "both", Workloads: []*policy.Workload{a, b}}},
+		Groups: []policy.Members{{Key: "a", Workloads: policy.ByID(a, near)}, {Key: "b", Workloads: policy.ByID(b)}, {Key: "both", Workloads: policy.ByID(a, b)}},
 	}
 	e := policy.Enforced{Workload: subject}
 	for _, r := range rs.Rules {

@@ -4,18 +4,20 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/policy"
 )
 
 // Reader is [FromControlPlane] for what comes one object and one Patch at a time. It
-// reads again what has changed alone: a Patch of an AddressGroup reads the members that
-// it names and copies a list of pointers. What it returns depends on what it holds, not
-// on how that came, and is not changed any more.
+// reads again what has changed alone: a Patch of an AddressGroup costs what it says,
+// whatever the group has. What it returns depends on what it holds, not on how that came,
+// and is not changed any more.
 //
 // A Reader takes the objects that it is given as its own, and is for one goroutine.
 type Reader struct {
@@ -83,23 +85,22 @@ func (p *heldPolicy) awaits(applied map[string]*heldGroup) []string {
 	return slices.Compact(out)
 }
 
-// heldGroup are the members of a group by the ID of the workload, then by Key.
+// heldGroup are the members of a group, by their places.
 type heldGroup struct {
-	members  []*heldMember
+	members  policy.Table[*heldMember]
 	peers    addressGroup // of an AddressGroup
-	all      bool         // peers has one for each of members
 	problems []Problem
 }
 
 type heldMember struct {
-	id, key  string
+	place    string
+	size     int              // of the ID in place
 	workload *policy.Workload // nil when it refers to nothing known
 	problems []Problem
 }
 
-func (m *heldMember) compare(o *heldMember) int {
-	return cmp.Or(cmp.Compare(m.id, o.id), cmp.Compare(m.key, o.key))
-}
+func (m *heldMember) id() string  { return m.place[:m.size] }
+func (m *heldMember) key() string { return m.place[m.size+len(endOfID):] }
 
 // NewReader returns a Reader that holds nothing.
 func NewReader(target string) *Reader {
@@ -267,25 +268,28 @@ func (r *Reader) put(groups map[string]*heldGroup, name string, members []contro
 	if name == "" {
 		return false, errNoName
 	}
-	old, next := groups[name], &heldGroup{}
-	for i := range members {
-		m := identify(&members[i])
-		if old != nil {
-			if at, ok := slices.BinarySearchFunc(old.members, m, (*heldMember).compare); ok {
-				next.members = append(next.members, old.members[at])
-				continue
+	old := groups[name]
+	var next heldGroup
+	if old != nil {
+		next = *old
+	}
+	changed = next.turnInto(membersOf(func(yield func(*heldMember) bool) {
+		for i := range members {
+			m := identify(&members[i])
+			if have, ok := next.members.Get(m.place); ok {
+				m = have
+			} else {
+				r.read(m, name, &members[i], isApplied)
+			}
+			if !yield(m) {
+				return
 			}
 		}
-		r.read(m, name, &members[i], isApplied)
-		next.members = append(next.members, m)
-	}
-	slices.SortFunc(next.members, (*heldMember).compare)
-	next.members = slices.CompactFunc(next.members, func(a, b *heldMember) bool { return a.compare(b) == 0 })
-	if old != nil && slices.Equal(old.members, next.members) {
+	}), isApplied)
+	if old != nil && !changed {
 		return false, nil
 	}
-	next.finish(isApplied)
-	groups[name] = next
+	groups[name] = &next
 	r.recount = r.recount || old == nil
 	return true, nil
 }
@@ -296,68 +300,115 @@ func (r *Reader) patch(groups map[string]*heldGroup, name string, added, removed
 	if g == nil {
 		return false, fmt.Errorf("patch %s: no such group", name)
 	}
-	var edits []memberEdit
+	gone := make(map[string]bool, len(removed)) // by place
 	for i := range removed {
-		m := identify(&removed[i])
-		at, ok := slices.BinarySearchFunc(g.members, m, (*heldMember).compare)
-		if !ok {
+		place, _ := placeOf(&removed[i])
+		if _, ok := g.members.Get(place); !ok {
 			return false, fmt.Errorf("patch %s: remove %s: no such member", name, removed[i].Reference())
 		}
-		edits = append(edits, memberEdit{at: at, of: g.members[at], gone: true})
+		gone[place] = true
 	}
+	var come []*heldMember
 	for i := range added {
 		m := identify(&added[i])
-		at, ok := slices.BinarySearchFunc(g.members, m, (*heldMember).compare)
-		if ok { // it stays, whether it is removed too or not
-			edits = slices.DeleteFunc(edits, func(e memberEdit) bool { return e.gone && e.at == at })
+		if _, ok := g.members.Get(m.place); ok { // it stays, whether it is removed too or not
+			delete(gone, m.place)
 			continue
 		}
 		r.read(m, name, &added[i], isApplied)
-		edits = append(edits, memberEdit{at: at, of: m})
+		come = append(come, m)
 	}
-	slices.SortFunc(edits, func(a, b memberEdit) int { return cmp.Or(cmp.Compare(a.at, b.at), a.of.compare(b.of)) })
-	edits = slices.CompactFunc(edits, func(a, b memberEdit) bool { return a.at == b.at && a.gone == b.gone && a.of.compare(b.of) == 0 })
-	if len(edits) == 0 {
-		return false, nil
-	}
-	g.edit(edits, isApplied)
-	return true, nil
+	return g.turnInto(without(g.members, gone).Merge(membersOf(slices.Values(come))), isApplied), nil
 }
 
-// memberEdit is a member that goes from a place, or comes before the one that is there.
-type memberEdit struct {
-	at   int
-	of   *heldMember
-	gone bool
+// membersOf returns members by their places.
+func membersOf(members iter.Seq[*heldMember]) policy.Table[*heldMember] {
+	return policy.TableOf(func(yield func(string, *heldMember) bool) {
+		for m := range members {
+			if !yield(m.place, m) {
+				return
+			}
+		}
+	})
 }
 
-// edit makes edits, which are in order.
-func (g *heldGroup) edit(edits []memberEdit, isApplied bool) {
-	isPlain := !isApplied && g.all && !slices.ContainsFunc(edits, func(e memberEdit) bool { return !e.of.isPeer() || len(e.of.problems) > 0 })
-	members := edited(g.members, edits, func(m *heldMember) *heldMember { return m })
-	if !isPlain {
-		g.members = members
-		g.finish(isApplied)
-		return
+// without returns members less those at places.
+func without(members policy.Table[*heldMember], places map[string]bool) policy.Table[*heldMember] {
+	if isMuch(len(places), members.Len()) {
+		return membersOf(func(yield func(*heldMember) bool) {
+			for place, m := range members.All() {
+				if !places[place] && !yield(m) {
+					return
+				}
+			}
+		})
 	}
-	// What is given out is edited as well, so that the members that stay are not looked at.
-	g.peers.workloads = edited(g.peers.workloads, edits, func(m *heldMember) *policy.Workload { return m.workload })
+	for place := range places {
+		members = members.Delete(place)
+	}
+	return members
+}
+
+// isMuch says whether so many changes cost more one by one than to make all anew.
+func isMuch(changes, all int) bool { return changes > all/4 }
+
+// turnInto makes members those of g, and says whether they are others. Few changes cost little.
+func (g *heldGroup) turnInto(members policy.Table[*heldMember], isApplied bool) (changed bool) {
+	var ids, gone []string // of peers; and their places
+	n, whole := 0, false
+	policy.Diff(g.members, members, func(place string, was, is **heldMember) {
+		n++
+		for _, m := range []**heldMember{was, is} {
+			if m == nil {
+				continue
+			}
+			whole = whole || len((*m).problems) > 0 || isMuch(n, members.Len())
+			if id := (*m).id(); !whole && (*m).isPeer() && (len(ids) == 0 || ids[len(ids)-1] != id) {
+				ids = append(ids, id)
+			}
+		}
+		if !whole && is == nil {
+			gone = append(gone, place)
+		}
+	})
 	g.members = members
-}
-
-// edited returns a list, which has a value for each member, as it is after the edits.
-func edited[T any](list []T, edits []memberEdit, value func(*heldMember) T) []T {
-	out := make([]T, 0, len(list)+len(edits))
-	from := 0
-	for _, e := range edits {
-		out = append(out, list[from:e.at]...)
-		if from = e.at; e.gone {
-			from++
-		} else {
-			out = append(out, value(e.of))
+	switch {
+	case n == 0:
+		return false
+	case whole:
+		g.finish(isApplied)
+	case !isApplied:
+		for _, place := range gone {
+			g.peers.workloads = g.peers.workloads.Delete(place)
+		}
+		for _, id := range ids {
+			g.seat(id)
 		}
 	}
-	return append(out, list[from:]...)
+	return true
+}
+
+// seat gives the peers of an ID their keys: what finish does, for one ID.
+func (g *heldGroup) seat(id string) {
+	peers, isFirst := g.peers.workloads, true
+	for place, m := range g.members.From(id + endOfID) {
+		if !strings.HasPrefix(place, id+endOfID) {
+			break
+		}
+		if !m.isPeer() {
+			continue
+		}
+		if isFirst {
+			peers = peers.Delete(place).Put(id, m.workload) // it may have been another's next
+		} else {
+			peers = peers.Put(place, m.workload)
+		}
+		isFirst = false
+	}
+	if isFirst {
+		peers = peers.Delete(id)
+	}
+	g.peers.workloads = peers
 }
 
 // isPeer says whether m has an address.
@@ -365,16 +416,8 @@ func (m *heldMember) isPeer() bool { return m.workload != nil && len(m.workload.
 
 // identify returns a member that is not read yet.
 func identify(in *controlplanev1beta2.GroupMember) *heldMember {
-	m := &heldMember{key: in.Key()}
-	switch {
-	case in.Pod != nil:
-		m.id = policy.WorkloadID(policy.KindPod, in.Pod.Namespace, in.Pod.Name)
-	case in.ExternalEntity != nil:
-		m.id = policy.WorkloadID(policy.KindExternal, in.ExternalEntity.Namespace, in.ExternalEntity.Name)
-	case in.Node != nil:
-		m.id = policy.WorkloadID(policy.KindNode, "", in.Node.Name)
-	}
-	return m
+	place, size := placeOf(in)
+	return &heldMember{place: place, size: size}
 }
 
 func (r *Reader) read(m *heldMember, group string, in *controlplanev1beta2.GroupMember, isApplied bool) {
@@ -383,6 +426,7 @@ func (r *Reader) read(m *heldMember, group string, in *controlplanev1beta2.Group
 		if isApplied {
 			w = applied(r.target, w)
 		}
+		w.ID = m.id() // which need not be there twice
 		m.workload = w
 	}
 	m.problems = ps
@@ -390,18 +434,21 @@ func (r *Reader) read(m *heldMember, group string, in *controlplanev1beta2.Group
 
 // finish makes of the members what is given out.
 func (g *heldGroup) finish(isApplied bool) {
-	g.problems, g.peers, g.all = nil, addressGroup{}, false
-	if !isApplied {
-		g.peers.workloads = make([]*policy.Workload, 0, len(g.members))
-	}
-	for _, m := range g.members {
+	g.problems, g.peers = nil, addressGroup{}
+	for _, m := range g.members.All() {
 		g.problems = append(g.problems, m.problems...)
-		if !isApplied && m.isPeer() {
-			g.peers.workloads = append(g.peers.workloads, m.workload)
-		}
 	}
 	g.peers.unread = len(g.problems) > 0
-	g.all = len(g.peers.workloads) == len(g.members) && len(g.problems) == 0
+	if isApplied {
+		return
+	}
+	g.peers.workloads = seated(func(yield func(seat) bool) {
+		for place, m := range g.members.All() {
+			if m.isPeer() && !yield(seat{place, m.workload}) {
+				return
+			}
+		}
+	})
 }
 
 // Held returns what is held, each list by name, members by workload.
@@ -420,10 +467,11 @@ func (r *Reader) Held() ControlPlane {
 }
 
 func (g *heldGroup) wire() []controlplanev1beta2.GroupMember {
-	out := make([]controlplanev1beta2.GroupMember, len(g.members))
-	for i, m := range g.members {
-		if err := out[i].Unmarshal([]byte(m.key)); err != nil {
-			panic(fmt.Sprintf("member %q: %v", m.key, err)) // we have written it
+	out := make([]controlplanev1beta2.GroupMember, 0, g.members.Len())
+	for _, m := range g.members.All() {
+		out = append(out, controlplanev1beta2.GroupMember{})
+		if err := out[len(out)-1].Unmarshal([]byte(m.key())); err != nil {
+			panic(fmt.Sprintf("member %q: %v", m.key(), err)) // we have written it
 		}
 	}
 	return out
@@ -485,7 +533,7 @@ func (r *Reader) readAll() *Reading {
 	c := newFromControlPlane(r.target, r.services, groups)
 	for _, name := range slices.Sorted(maps.Keys(r.applied)) {
 		var members []*policy.Workload
-		for _, m := range r.applied[name].members {
+		for _, m := range r.applied[name].members.All() {
 			if m.workload != nil {
 				members = append(members, m.workload)
 			}
@@ -535,7 +583,7 @@ func (r *Reader) withGroups() *Reading {
 		if !named {
 			continue
 		}
-		if now := r.addresses[name].peers.workloads; !slices.EqualFunc(next.Groups[i].Workloads, now, equalMember) {
+		if now := r.addresses[name].peers.workloads; !policy.EqualFunc(next.Groups[i].Workloads, now, equalMember) {
 			next.Groups[i].Workloads = now
 			isSame = false
 		}
@@ -551,7 +599,7 @@ func (r *Reader) withGroups() *Reading {
 func (a *Reading) equal(b *Reading) bool {
 	return a.Target == b.Target && slices.Equal(a.Problems, b.Problems) && slices.Equal(a.Policies, b.Policies) && maps.Equal(a.Ruled, b.Ruled) &&
 		slices.EqualFunc(a.Groups, b.Groups, func(x, y policy.Members) bool {
-			return x.Key == y.Key && slices.EqualFunc(x.Workloads, y.Workloads, equalMember)
+			return x.Key == y.Key && policy.EqualFunc(x.Workloads, y.Workloads, equalMember)
 		}) &&
 		slices.EqualFunc(a.Workloads, b.Workloads, func(x, y policy.Enforced) bool {
 			same := equalMember(x.Workload, y.Workload)

@@ -2,6 +2,7 @@ package convert_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	controlplanev1beta2 "isobar.dev/api/controlplane/v1beta2"
 	"isobar.dev/api/convert"
 	"isobar.dev/compile"
@@ -183,6 +185,194 @@ func TestReaderIsFromControlPlane(t *testing.T) {
 	t.Logf("%d steps the same, %d others", same, news)
 	if same == 0 || news == 0 {
 		t.Error("the walk is not about what it should be")
+	}
+}
+
+// anyMember is one of few Pods, as one of several addresses; now and then one that has none, or
+// cannot be read.
+func anyMember(rnd *rand.Rand) controlplanev1beta2.GroupMember {
+	m := controlplanev1beta2.GroupMember{Pod: &controlplanev1beta2.PodReference{Namespace: "x", Name: fmt.Sprint("p", rnd.IntN(40))}}
+	m.IPs = []controlplanev1beta2.IPAddress{{10, 0, 0, byte(rnd.IntN(4))}}
+	switch rnd.IntN(30) {
+	case 0:
+		m.Ports = []controlplanev1beta2.NamedPort{{Name: "web", Port: 70000}}
+	case 1:
+		m.Pod = nil
+		m.Service = &controlplanev1beta2.ServiceReference{Namespace: "x", Name: fmt.Sprint("s", rnd.IntN(4))}
+	case 2, 3:
+		m.IPs = nil
+	case 4:
+		m.Pod.Name += "\x00\x0a" // comes between others of the Pod
+	case 5, 6:
+		m.Ports = []controlplanev1beta2.NamedPort{{Name: "web", Port: int32(80 + rnd.IntN(2))}}
+	}
+	return m
+}
+
+// However members come and go, several of one workload among them, a Reader has what one has
+// that is given them at once, which is what was sent; and what it gave out before stays.
+func TestReaderHasItsMembers(t *testing.T) {
+	type pair struct {
+		reading *convert.Reading
+		members []map[string]*policy.Workload
+	}
+	groups := func(r *convert.Reading) (out []map[string]*policy.Workload) {
+		for _, g := range r.Groups {
+			out = append(out, members(g.Workloads))
+		}
+		return out
+	}
+	twins, patches := 0, 0
+	for seed := range policytest.Seeds(t, 60) {
+		rnd := policytest.Rand(seed)
+		r, allow := convert.NewReader("node/n"), antreav1beta1.RuleActionAllow // which names the group whatever cannot be read of it
+		own := anyMember(rand.New(rand.NewPCG(1, 1)))
+		now := map[string]controlplanev1beta2.GroupMember{} // by Key
+		for _, err := range []error{
+			r.PutAddresses(&controlplanev1beta2.AddressGroup{ObjectMeta: metav1.ObjectMeta{Name: "g"}}),
+			r.PutAppliedTo(&controlplanev1beta2.AppliedToGroup{ObjectMeta: metav1.ObjectMeta{Name: "own"}, GroupMembers: []controlplanev1beta2.GroupMember{own}}),
+			r.PutPolicy(&controlplanev1beta2.NetworkPolicy{
+				ObjectMeta: metav1.ObjectMeta{Name: "p"}, AppliedToGroups: []string{"own"}, TierPriority: new(int32(250)), Priority: new(5.0),
+				Rules: []controlplanev1beta2.NetworkPolicyRule{{Direction: controlplanev1beta2.DirectionIn, Action: &allow, From: controlplanev1beta2.NetworkPolicyPeer{AddressGroups: []string{"g"}}}},
+			}),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var given []pair
+		for step := range 40 {
+			var added, removed []controlplanev1beta2.GroupMember
+			next := maps.Clone(now)
+			for range rnd.IntN(1 + rnd.IntN(40)) {
+				m := anyMember(rnd)
+				next[m.Key()] = m
+			}
+			for key := range now {
+				if rnd.IntN(8) == 0 {
+					delete(next, key)
+				}
+			}
+			added, removed = controlplanev1beta2.DiffMembers(slices.Collect(maps.Values(now)), slices.Collect(maps.Values(next)))
+			now = next
+			var err error
+			if rnd.IntN(6) == 0 {
+				err = r.PutAddresses(&controlplanev1beta2.AddressGroup{ObjectMeta: metav1.ObjectMeta{Name: "g"}, GroupMembers: slices.Collect(maps.Values(now))})
+			} else {
+				err = r.PatchAddresses(&controlplanev1beta2.AddressGroupPatch{ObjectMeta: metav1.ObjectMeta{Name: "g"}, AddedGroupMembers: added, RemovedGroupMembers: removed})
+				patches++
+			}
+			if err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, step, err)
+			}
+			if rnd.IntN(2) == 0 {
+				continue
+			}
+			got, held := r.Reading(), r.Held()
+			want, problems := convert.FromControlPlane("node/n", held, policy.Table[*policy.Service]{})
+			if diff := gocmp.Diff(want, got.Ruleset, byValue); diff != "" {
+				t.Fatalf("seed %d, step %d: -held +read:\n%s", seed, step, diff)
+			}
+			if diff := gocmp.Diff(problems, got.Problems, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("seed %d, step %d: -held +read:\n%s", seed, step, diff)
+			}
+			sent := convert.ControlPlane{Addresses: []controlplanev1beta2.AddressGroup{{ObjectMeta: metav1.ObjectMeta{Name: "g"}, GroupMembers: slices.Collect(maps.Values(now))}}}
+			if has, want := inOrder(held)["addresses g"], inOrder(sent)["addresses g"]; !slices.Equal(has, want) {
+				t.Fatalf("seed %d, step %d: has %q, was sent %q", seed, step, has, want)
+			}
+			peers := 0
+			for _, m := range now {
+				if m.Pod != nil && len(m.IPs) > 0 && !strings.Contains(m.Pod.Name, "\x00") {
+					peers++
+				}
+			}
+			if n := got.Groups[0].Workloads.Len(); n != peers {
+				t.Fatalf("seed %d, step %d: %d peers, want %d", seed, step, n, peers)
+			}
+			for id, w := range got.Groups[0].Workloads.All() {
+				first, ok := got.Groups[0].Workloads.Get(w.ID)
+				if !ok || !strings.HasPrefix(id, w.ID) {
+					t.Fatalf("seed %d, step %d: %q is under %q", seed, step, w.ID, id)
+				}
+				if first != w {
+					twins++
+				}
+			}
+			given = append(given, pair{got, groups(got)})
+		}
+		for _, p := range given {
+			if diff := gocmp.Diff(p.members, groups(p.reading), byValue); diff != "" {
+				t.Fatalf("seed %d: a Reading was changed later: %s", seed, diff)
+			}
+		}
+	}
+	t.Logf("%d Patches, %d workloads beside others of one ID", patches, twins)
+	if twins < 1000 {
+		t.Error("the walk is not about what it should be")
+	}
+}
+
+// Of what is told again, whole or by a Patch, only those members are others that changed.
+func TestReaderKeepsMembers(t *testing.T) {
+	r, big := readerOf(1000)
+	allow := antreav1beta1.RuleActionAllow
+	if err := r.PutPolicy(&controlplanev1beta2.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "allow"}, AppliedToGroups: []string{"g"}, TierPriority: new(int32(250)), Priority: new(5.0),
+		Rules: []controlplanev1beta2.NetworkPolicyRule{{Direction: controlplanev1beta2.DirectionIn, Action: &allow, From: controlplanev1beta2.NetworkPolicyPeer{AddressGroups: []string{"g"}}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	group := controlplanev1beta2.AddressGroup{ObjectMeta: metav1.ObjectMeta{Name: "g"}, GroupMembers: slices.Clone(big)}
+	other := big[500]
+	other.IPs = []controlplanev1beta2.IPAddress{{10, 9, 9, 9}}
+	patch := func(added, removed controlplanev1beta2.GroupMember) func() error {
+		return func() error {
+			return r.PatchAddresses(&controlplanev1beta2.AddressGroupPatch{ObjectMeta: group.ObjectMeta,
+				AddedGroupMembers: []controlplanev1beta2.GroupMember{added}, RemovedGroupMembers: []controlplanev1beta2.GroupMember{removed}})
+		}
+	}
+	last := r.Reading().Groups[0].Workloads
+	for _, tt := range []struct {
+		name   string
+		change func() error
+		others int
+	}{
+		{"all again", func() error { return r.PutAddresses(&group) }, 0},
+		{"a Patch", patch(other, big[500]), 1},
+		{"and back", patch(big[500], other), 1},
+		{"all, with another one", func() error { group.GroupMembers[500] = other; return r.PutAddresses(&group) }, 1},
+		{"a half", func() error { group.GroupMembers = group.GroupMembers[:500]; return r.PutAddresses(&group) }, 500},
+	} {
+		if err := tt.change(); err != nil {
+			t.Fatal(err)
+		}
+		others, now := 0, r.Reading().Groups[0].Workloads
+		policy.Diff(last, now, func(string, **policy.Workload, **policy.Workload) { others++ })
+		if others != tt.others {
+			t.Errorf("%s: %d members are others, want %d", tt.name, others, tt.others)
+		}
+		last = now
+	}
+}
+
+// A Patch costs what it says, and not what the group has.
+func TestPatchAllocates(t *testing.T) {
+	r, big := readerOf(10_000)
+	meta := metav1.ObjectMeta{Name: "g"}
+	n := 0
+	if allocs := testing.AllocsPerRun(10, func() {
+		p := &controlplanev1beta2.AddressGroupPatch{ObjectMeta: meta}
+		if n++; n%2 == 1 {
+			p.RemovedGroupMembers = big[5000:5001]
+		} else {
+			p.AddedGroupMembers = big[5000:5001]
+		}
+		if err := r.PatchAddresses(p); err != nil {
+			t.Fatal(err)
+		}
+		r.Reading()
+	}); allocs > 1000 {
+		t.Errorf("a Patch of one of 10,000 members allocates %v times", allocs)
 	}
 }
 

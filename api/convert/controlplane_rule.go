@@ -206,7 +206,7 @@ func Unambiguous(name string) string {
 // sendGroup has the group of that Key sent too, and returns its name.
 func (c *toControlPlane) sendGroup(key string, denies bool) (name string, less []netip.Addr) {
 	g := controlplanev1beta2.AddressGroup{ObjectMeta: named(c.groupName(key))}
-	for _, w := range c.members[key] {
+	for _, w := range c.members[key].All() {
 		peer := *w
 		peer.Addrs = nil
 		for _, a := range w.Addrs {
@@ -236,7 +236,8 @@ func (c *toControlPlane) isAmbiguous(key string, w *policy.Workload, a netip.Add
 		return false // what has it near is meant
 	}
 	return slices.ContainsFunc(c.at[a], func(o *policy.Workload) bool {
-		return o.Network != w.Network && !slices.ContainsFunc(c.members[key], func(m *policy.Workload) bool { return m.ID == o.ID })
+		_, isMember := c.members[key].Get(o.ID)
+		return o.Network != w.Network && !isMember
 	})
 }
 

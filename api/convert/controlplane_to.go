@@ -35,7 +35,7 @@ func ToControlPlane(rs policy.Ruleset, policies policy.Table[*policy.Policy], gr
 	}
 	c := toControlPlane{
 		policies: policies, groupName: groupName, addresses: map[string]controlplanev1beta2.AddressGroup{}, named: map[string]controlplanev1beta2.AddressGroup{}, sent: map[string][]sentRule{}, places: map[string]*policy.TargetRule{},
-		members: map[string][]*policy.Workload{}, networks: map[string]bool{}, at: map[netip.Addr][]*policy.Workload{},
+		members: map[string]policy.Table[*policy.Workload]{}, networks: map[string]bool{}, at: map[netip.Addr][]*policy.Workload{},
 		isolated: map[policy.Direction]map[string]bool{policy.Ingress: {}, policy.Egress: {}},
 	}
 	applied := map[string][]*policy.Workload{}
@@ -49,7 +49,7 @@ func ToControlPlane(rs policy.Ruleset, policies policy.Table[*policy.Policy], gr
 	}
 	for _, g := range rs.Groups {
 		c.members[g.Key] = g.Workloads
-		for _, w := range g.Workloads {
+		for _, w := range g.Workloads.All() {
 			c.learn(w)
 		}
 	}
@@ -81,9 +81,9 @@ type toControlPlane struct {
 	errs      []error
 	policies  policy.Table[*policy.Policy]
 	groupName func(string) string
-	members   map[string][]*policy.Workload     // by Key of a group
-	networks  map[string]bool                   // of the Target's workloads
-	at        map[netip.Addr][]*policy.Workload // all that is known, by address
+	members   map[string]policy.Table[*policy.Workload] // by Key of a group
+	networks  map[string]bool                           // of the Target's workloads
+	at        map[netip.Addr][]*policy.Workload         // all that is known, by address
 	isolated  map[policy.Direction]map[string]bool
 	sent      map[string][]sentRule                       // by ID of the policy
 	places    map[string]*policy.TargetRule               // a rule of each policy, whose place in the order they share

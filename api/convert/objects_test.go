@@ -2,6 +2,7 @@ package convert_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
 	"testing"
 
@@ -33,7 +34,11 @@ func texts(problems []convert.Problem) []string {
 	return out
 }
 
-var byValue = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
+var byValue = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty(), cmp.Transformer("members", members)}
+
+func members(t policy.Table[*policy.Workload]) map[string]*policy.Workload {
+	return maps.Collect(t.All())
+}
 
 func TestPod(t *testing.T) {
 	for _, tt := range []struct {

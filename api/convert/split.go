@@ -21,7 +21,7 @@ import (
 // unplaced are the IDs of workloads, sorted, to which policies apply and which none of
 // targets has: nobody enforces there.
 func Split(r *Reading, workloads policy.Table[*policy.Workload], targets []string) (rulesets []policy.Ruleset, unplaced []string) {
-	s := splitting{workloads: workloads, groups: map[string][]*policy.Workload{}, byTarget: map[string]*policy.Ruleset{}}
+	s := splitting{workloads: workloads, groups: map[string]policy.Table[*policy.Workload]{}, byTarget: map[string]*policy.Ruleset{}}
 	for _, target := range targets {
 		s.byTarget[target] = &policy.Ruleset{Target: target}
 	}
@@ -40,23 +40,25 @@ func Split(r *Reading, workloads policy.Table[*policy.Workload], targets []strin
 
 type splitting struct {
 	workloads policy.Table[*policy.Workload]
-	groups    map[string][]*policy.Workload // as they are known, by Key
+	groups    map[string]policy.Table[*policy.Workload] // as they are known, by Key
 	byTarget  map[string]*policy.Ruleset
 }
 
 // known returns peers as far as they are known here, by ID.
-func (s *splitting) known(members []*policy.Workload) []*policy.Workload {
-	out := make([]*policy.Workload, 0, len(members))
-	for _, m := range members {
-		w, ok := s.workloads.Get(m.ID)
-		if !ok {
-			w = m
+func (s *splitting) known(members policy.Table[*policy.Workload]) policy.Table[*policy.Workload] {
+	return policy.TableOf(func(yield func(string, *policy.Workload) bool) {
+		for key, m := range members.All() {
+			w, ok := s.workloads.Get(m.ID)
+			if ok {
+				key = m.ID // several are one
+			} else {
+				w = m
+			}
+			if w.IsPeer() && !yield(key, w) {
+				return
+			}
 		}
-		if n := len(out); w.IsPeer() && (n == 0 || out[n-1] != w) {
-			out = append(out, w)
-		}
-	}
-	return out
+	})
 }
 
 // place gives each Target its workloads with what applies to them.
@@ -136,7 +138,7 @@ func (s *splitting) export(rulesets []policy.Ruleset) {
 	}
 	for key, members := range s.groups {
 		own := map[string][]*policy.Workload{} // by Target
-		for _, w := range members {
+		for _, w := range members.All() {
 			own[w.Target] = append(own[w.Target], w)
 		}
 		for i := range rulesets {
@@ -146,7 +148,7 @@ func (s *splitting) export(rulesets []policy.Ruleset) {
 			}
 			targets := slices.DeleteFunc(slices.Clone(named[policy.Realm(rs.Target)][key]), func(t string) bool { return t == rs.Target })
 			if len(targets) > 0 {
-				rs.Exports = append(rs.Exports, policy.Export{Members: policy.Members{Key: key, Workloads: own[rs.Target]}, Targets: slices.Compact(targets)})
+				rs.Exports = append(rs.Exports, policy.Export{Members: policy.Members{Key: key, Workloads: policy.ByID(own[rs.Target]...)}, Targets: slices.Compact(targets)})
 			}
 		}
 	}

@@ -170,7 +170,7 @@ func compareParts(t *testing.T, seed uint64, want, got []policy.Ruleset, told ma
 				continue
 			}
 			at := slices.IndexFunc(got[i].Exports, func(y policy.Export) bool { return y.Key == name })
-			if at < 0 || !slices.Equal(got[i].Exports[at].Workloads, x.Workloads) || !slices.Equal(got[i].Exports[at].Targets, targets) {
+			if at < 0 || !maps.Equal(members(got[i].Exports[at].Workloads), members(x.Workloads)) || !slices.Equal(got[i].Exports[at].Targets, targets) {
 				t.Fatalf("seed %d: %s: exports %+v, want %s: %+v", seed, want[i].Target, got[i].Exports, name, x)
 			}
 			exports++
@@ -241,7 +241,7 @@ func TestSplitPeers(t *testing.T) {
 	member := func(name string, ips ...controlplanev1beta2.IPAddress) controlplanev1beta2.GroupMember {
 		return controlplanev1beta2.GroupMember{ExternalEntity: &controlplanev1beta2.ExternalEntityReference{Namespace: "x", Name: name}, IPs: ips}
 	}
-	ip := controlplanev1beta2.IPAddress{172, 16, 0, 2}
+	ip, other := controlplanev1beta2.IPAddress{172, 16, 0, 2}, controlplanev1beta2.IPAddress{172, 16, 0, 3} // told as of one workload
 	allow := antreav1beta1.RuleActionAllow
 	r := convert.NewReader("node/nephe-controller")
 	err := hold(r, convert.ControlPlane{
@@ -250,17 +250,17 @@ func TestSplitPeers(t *testing.T) {
 			Rules: []controlplanev1beta2.NetworkPolicyRule{{Direction: controlplanev1beta2.DirectionIn, Action: &allow, From: controlplanev1beta2.NetworkPolicyPeer{AddressGroups: []string{"peers"}}}},
 		}},
 		AppliedTo: []controlplanev1beta2.AppliedToGroup{{ObjectMeta: metav1.ObjectMeta{Name: "db"}, GroupMembers: []controlplanev1beta2.GroupMember{member("db")}}},
-		Addresses: []controlplanev1beta2.AddressGroup{{ObjectMeta: metav1.ObjectMeta{Name: "peers"}, GroupMembers: []controlplanev1beta2.GroupMember{member("gone", ip), member("moved", ip), member("outside", ip)}}},
+		Addresses: []controlplanev1beta2.AddressGroup{{ObjectMeta: metav1.ObjectMeta{Name: "peers"}, GroupMembers: []controlplanev1beta2.GroupMember{member("gone", ip), member("moved", ip), member("moved", other), member("outside", ip), member("outside", other)}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, _ := convert.Split(r.Reading(), workloads, []string{"aws/x/a/r/vpc-1"})
 	var text []string
-	for _, w := range got[0].Groups[0].Workloads {
+	for _, w := range got[0].Groups[0].Workloads.All() {
 		text = append(text, fmt.Sprint(w.ID, w.Addrs, w.Network))
 	}
-	if want := "ee/x/moved[172.16.0.9]vpc-2 ee/x/outside[172.16.0.2]"; strings.Join(text, " ") != want {
+	if want := "ee/x/moved[172.16.0.9]vpc-2 ee/x/outside[172.16.0.2] ee/x/outside[172.16.0.3]"; strings.Join(text, " ") != want {
 		t.Errorf("peers %q, want %q", strings.Join(text, " "), want)
 	}
 }

@@ -330,10 +330,10 @@ func (l *lowering) allowedPeers() []string {
 func membershipClass(key string) string { return "m-" + hash(key) }
 
 // membersOf returns the members of a group that a rule names.
-func (l *lowering) membersOf(key string) []*policy.Workload {
+func (l *lowering) membersOf(key string) policy.Table[*policy.Workload] {
 	i, ok := slices.BinarySearchFunc(l.rs.Groups, key, func(m policy.Members, key string) int { return cmp.Compare(m.Key, key) })
 	if !ok {
-		return nil
+		return policy.Table[*policy.Workload]{}
 	}
 	return l.rs.Groups[i].Workloads
 }
@@ -341,9 +341,9 @@ func (l *lowering) membersOf(key string) []*policy.Workload {
 // interfacesOf returns the interfaces of those workloads that are VMs of a VPC,
 // with the addresses by which EC2 knows them as carriers of a security group: not
 // public ones, which the Internet gateway translates.
-func (l *lowering) interfacesOf(workloads []*policy.Workload, vpc string, prefixes flat.Set) map[string][]netip.Addr {
+func (l *lowering) interfacesOf(workloads policy.Table[*policy.Workload], vpc string, prefixes flat.Set) map[string][]netip.Addr {
 	out := map[string][]netip.Addr{}
-	for _, w := range workloads {
+	for _, w := range workloads.All() {
 		if w.Network != vpc || w.Kind != policy.KindExternal {
 			continue
 		}

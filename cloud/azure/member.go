@@ -138,7 +138,7 @@ func (l *lowering) membersOf(key string) map[string][]netip.Addr {
 	out := map[string][]netip.Addr{}
 	whole := l.f.Members(key)
 	isOther := func(a netip.Addr) bool { return !whole.Has(a) }
-	for _, w := range l.rs.Groups[i].Workloads {
+	for _, w := range l.rs.Groups[i].Workloads.All() {
 		if w.Network != l.network || w.Kind != policy.KindExternal {
 			continue
 		}
@@ -183,7 +183,7 @@ func (l *lowering) tell() {
 		learn(e.Workload)
 	}
 	for i := range l.rs.Groups {
-		for _, w := range l.rs.Groups[i].Workloads {
+		for _, w := range l.rs.Groups[i].Workloads.All() {
 			learn(w)
 		}
 	}

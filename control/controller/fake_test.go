@@ -191,7 +191,7 @@ func (d *fakeDriver) Lower(rs policy.Ruleset) (map[string]string, []policy.Refus
 		text := fmt.Sprintf("%v %v", r.Key, r.Action)
 		for _, g := range rs.Groups {
 			if slices.Contains(r.Groups, g.Key) {
-				for _, w := range g.Workloads {
+				for _, w := range g.Workloads.All() {
 					text += fmt.Sprintf(" %v", w.Addrs)
 				}
 			}

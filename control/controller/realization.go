@@ -322,7 +322,7 @@ func (g *given) unchangedSince(old *given) map[string]bool {
 	}
 	groups := map[string]bool{} // by Key: it has the same members
 	for _, m := range g.rs.Groups {
-		groups[m.Key] = slices.EqualFunc(m.Workloads, old.members(m.Key), isSamePeer)
+		groups[m.Key] = policy.EqualFunc(m.Workloads, old.members(m.Key), isSamePeer)
 	}
 	changed := map[string]bool{}
 	for i := range g.rs.Rules {
@@ -348,10 +348,10 @@ func isSamePeer(a, b *policy.Workload) bool {
 		slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Ports, b.Ports) && reflect.DeepEqual(a.Interfaces, b.Interfaces)
 }
 
-func (g *given) members(key string) []*policy.Workload {
+func (g *given) members(key string) policy.Table[*policy.Workload] {
 	i, ok := sort.Find(len(g.rs.Groups), func(i int) int { return strings.Compare(key, g.rs.Groups[i].Key) })
 	if !ok {
-		return nil
+		return policy.Table[*policy.Workload]{}
 	}
 	return g.rs.Groups[i].Workloads
 }

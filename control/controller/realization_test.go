@@ -142,7 +142,7 @@ func TestPoliciesOfOneWorkloadFail(t *testing.T) {
 	withPeers := func(workloads []string, peers ...*policy.Workload) *given {
 		g := on(workloads...)
 		g.rs.Rules[0].Groups = []string{"peers"} // of p
-		g.rs.Groups = []policy.Members{{Key: "peers", Workloads: peers}}
+		g.rs.Groups = []policy.Members{{Key: "peers", Workloads: policy.ByID(peers...)}}
 		return g
 	}
 	x := func() *policy.Workload {

@@ -99,7 +99,7 @@ func TestSource(t *testing.T) {
 func enforced(rs policy.Ruleset) []string {
 	members := map[string]int{}
 	for _, g := range rs.Groups {
-		members[g.Key] = len(g.Workloads)
+		members[g.Key] = g.Workloads.Len()
 	}
 	var out []string
 	for _, e := range rs.Workloads {

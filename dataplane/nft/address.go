@@ -53,7 +53,7 @@ func (l *lowering) newBook() *book {
 		}
 	}
 	for i := range l.rs.Groups {
-		for _, w := range l.rs.Groups[i].Workloads {
+		for _, w := range l.rs.Groups[i].Workloads.All() {
 			note(w)
 		}
 	}

@@ -20,9 +20,11 @@ func many(pods, policies, groups, size int) policy.Ruleset {
 	rs := policy.Ruleset{Target: target}
 	for i := range groups {
 		m := policy.Members{Key: fmt.Sprintf("pod ns=* {app in (g%04d)}", i)}
+		var list []*policy.Workload
 		for j := range size {
-			m.Workloads = append(m.Workloads, member(i, j))
+			list = append(list, member(i, j))
 		}
+		m.Workloads = policy.ByID(list...)
 		rs.Groups = append(rs.Groups, m)
 	}
 	var keys []string
@@ -52,7 +54,8 @@ func member(group, n int) *policy.Workload {
 func grown(rs policy.Ruleset) policy.Ruleset {
 	rs.Groups = slices.Clone(rs.Groups)
 	g := &rs.Groups[0]
-	g.Workloads = append(slices.Clone(g.Workloads), member(0, 1<<20-1))
+	w := member(0, 1<<20-1)
+	g.Workloads = g.Workloads.Put(w.ID, w)
 	return rs
 }
 

@@ -1,8 +1,8 @@
 package nft
 
 import (
-	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -44,7 +44,7 @@ func (q *query) groupSets(key, certain, perhaps string) {
 		return
 	}
 	var sure, maybe []Element
-	for _, w := range g.Workloads {
+	for _, w := range g.Workloads.All() {
 		for _, a := range w.Addrs {
 			if familyOf(a) != q.family {
 				continue
@@ -79,13 +79,13 @@ type lowered struct {
 
 // madeSet is a set, and what it was made of.
 type madeSet struct {
-	from []*policy.Workload
+	from policy.Table[*policy.Workload]
 	set  *Set
 	used bool // by this Lower
 }
 
 type madeNetworks struct {
-	from     []*policy.Workload
+	from     policy.Table[*policy.Workload]
 	networks []string
 }
 
@@ -149,7 +149,7 @@ func (x *lowered) turnInto(p Place, rs policy.Ruleset) bool {
 		switch {
 		case was.Key != is.Key:
 			return false
-		case isSame(was.Workloads, is.Workloads):
+		case was.Workloads == is.Workloads:
 			continue
 		case l.looked[is.Key]:
 			return false
@@ -186,22 +186,32 @@ func isSame[T any](a, b []T) bool {
 
 // networks returns those of a group's members.
 func (m *memo) networks(g *policy.Members) []string {
-	var out []string
-	list := g.Workloads
+	var made madeNetworks
 	if m != nil {
-		made := m.nets[g.Key]
-		if isSame(made.from, list) {
+		if made = m.nets[g.Key]; made.from == g.Workloads {
 			return made.networks
 		}
-		if len(made.networks) == 1 && len(list) > 0 {
-			if add, gone := movedWorkloads(made.from, list); len(gone) < len(made.from) {
-				list, out = add, made.networks // of which at least one workload is still there
-			}
-		}
 	}
-	for _, w := range list {
+	var out []string
+	note := func(w *policy.Workload) {
 		if !slices.Contains(out, w.Network) {
 			out = append(slices.Clip(out), w.Network)
+		}
+	}
+	var add, gone []*policy.Workload
+	isLess := len(made.networks) == 1 // to look at those who have come
+	if isLess {
+		add, gone = movedWorkloads(made.from, g.Workloads)
+		isLess = len(gone) < made.from.Len()
+	}
+	if isLess {
+		out = made.networks // of which at least one workload is still there
+		for _, w := range add {
+			note(w)
+		}
+	} else {
+		for _, w := range g.Workloads.All() {
+			note(w)
 		}
 	}
 	if m != nil {
@@ -220,7 +230,7 @@ func (m *memo) set(name string, g *policy.Members, f Family) *Set {
 	case made == nil:
 		made = &madeSet{from: g.Workloads, set: newGroupSet(name, g.Workloads, f)}
 		m.sets[name] = made
-	case !isSame(made.from, g.Workloads):
+	case made.from != g.Workloads:
 		add, gone := movedWorkloads(made.from, g.Workloads)
 		made.turnInto(g.Workloads, add, gone, f)
 	}
@@ -228,8 +238,8 @@ func (m *memo) set(name string, g *policy.Members, f Family) *Set {
 	return made.set
 }
 
-func newGroupSet(name string, workloads []*policy.Workload, f Family) *Set {
-	keys := keysIn(workloads, f)
+func newGroupSet(name string, workloads policy.Table[*policy.Workload], f Family) *Set {
+	keys := keysIn(workloads.All(), f)
 	slices.Sort(keys)
 	return &Set{Name: name, Family: f, Fields: []Field{FieldSource}, addrs: policy.TableOf(func(yield func(string, int) bool) {
 		for len(keys) > 0 {
@@ -246,7 +256,7 @@ func newGroupSet(name string, workloads []*policy.Workload, f Family) *Set {
 }
 
 // keysIn returns the addresses of workloads; their bytes are one string.
-func keysIn(workloads []*policy.Workload, f Family) []string {
+func keysIn[K any](workloads iter.Seq2[K, *policy.Workload], f Family) []string {
 	var b []byte
 	for _, w := range workloads {
 		for _, a := range w.Addrs {
@@ -271,19 +281,19 @@ func keysIn(workloads []*policy.Workload, f Family) []string {
 
 // turnInto makes of s what is made of workloads, which are those of before with some more and without
 // some.
-func (s *madeSet) turnInto(workloads, add, gone []*policy.Workload, f Family) {
+func (s *madeSet) turnInto(workloads policy.Table[*policy.Workload], add, gone []*policy.Workload, f Family) {
 	from := s.from
 	s.from = workloads
-	if len(add)+len(gone) > len(from)/4 {
+	if len(add)+len(gone) > from.Len()/4 {
 		s.set = newGroupSet(s.set.Name, workloads, f)
 		return
 	}
 	set := *s.set // which others have
-	for _, key := range keysIn(add, f) {
+	for _, key := range keysIn(slices.All(add), f) {
 		n, _ := set.addrs.Get(key)
 		set.addrs = set.addrs.Put(key, n+1)
 	}
-	for _, key := range keysIn(gone, f) {
+	for _, key := range keysIn(slices.All(gone), f) {
 		if n, _ := set.addrs.Get(key); n > 1 {
 			set.addrs = set.addrs.Put(key, n-1)
 		} else {
@@ -293,22 +303,16 @@ func (s *madeSet) turnInto(workloads, add, gone []*policy.Workload, f Family) {
 	s.set = &set
 }
 
-// movedWorkloads returns which workloads are in b alone, and which in a alone; both are by ID. One that
-// is another under the same ID is in both.
-func movedWorkloads(a, b []*policy.Workload) (add, gone []*policy.Workload) {
-	for len(a) > 0 && len(b) > 0 {
-		switch c := 0; {
-		case a[0] == b[0]:
-			a, b = a[1:], b[1:]
-		default:
-			c = cmp.Compare(a[0].ID, b[0].ID)
-			if c <= 0 {
-				gone, a = append(gone, a[0]), a[1:]
-			}
-			if c >= 0 {
-				add, b = append(add, b[0]), b[1:]
-			}
+// movedWorkloads returns which workloads are in b alone, and which in a alone, at the cost of what these
+// are where b was made of a. One that is another under the same ID is in both.
+func movedWorkloads(a, b policy.Table[*policy.Workload]) (add, gone []*policy.Workload) {
+	policy.Diff(a, b, func(_ string, was, is **policy.Workload) {
+		if was != nil {
+			gone = append(gone, *was)
 		}
-	}
-	return append(add, b...), append(gone, a...)
+		if is != nil {
+			add = append(add, *is)
+		}
+	})
+	return add, gone
 }

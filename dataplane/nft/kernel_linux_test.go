@@ -1,6 +1,7 @@
 package nft_test
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -154,7 +155,7 @@ func keep(rs *policy.Ruleset, last policy.Ruleset) {
 	}
 	for i := range rs.Groups {
 		for _, g := range last.Groups {
-			if g.Key == rs.Groups[i].Key && slices.Equal(g.Workloads, rs.Groups[i].Workloads) {
+			if g.Key == rs.Groups[i].Key && maps.Equal(maps.Collect(g.Workloads.All()), maps.Collect(rs.Groups[i].Workloads.All())) {
 				rs.Groups[i].Workloads = g.Workloads
 			}
 		}
@@ -167,7 +168,10 @@ func text(o nft.Object) string { return dump(map[string]nft.Object{"": o}) }
 func TestSharedMembers(t *testing.T) {
 	d := nft.NewDriver(nft.Config{})
 	rs := many(1, 2, 2, 20)
-	base := rs.Groups[0].Workloads
+	var base []*policy.Workload
+	for i := range 20 {
+		base = append(base, member(0, i))
+	}
 	same := *base[3]
 	same.ID = "pod/far/9"
 	again := *base[3]
@@ -184,7 +188,7 @@ func TestSharedMembers(t *testing.T) {
 		nil,
 		base,
 	} {
-		rs.Groups = []policy.Members{{Key: rs.Groups[0].Key, Workloads: list}, rs.Groups[1]}
+		rs.Groups = []policy.Members{{Key: rs.Groups[0].Key, Workloads: policy.ByID(list...)}, rs.Groups[1]}
 		want, _ := nft.Lower(nft.Place{}, rs)
 		if got, _ := d.Lower(rs); dump(got) != dump(want) {
 			t.Errorf("step %d: %s\nwant %s", i, dump(got), dump(want))
@@ -202,10 +206,10 @@ func TestDriverSeesEachPart(t *testing.T) {
 	with := func(i int, w policy.Workload) []policy.Members {
 		w.ID += "x"
 		groups := slices.Clone(first.Groups)
-		groups[i].Workloads = append(slices.Clone(groups[i].Workloads), &w)
+		groups[i].Workloads = groups[i].Workloads.Put(w.ID, &w)
 		return groups
 	}
-	far, port, clash := *member(1, 77), *member(0, 78), *first.Groups[0].Workloads[2]
+	far, port, clash := *member(1, 77), *member(0, 78), *member(0, 2)
 	far.Network, clash.Network = "vpc-1", "vpc-1"
 	port.Ports = []policy.NamedPort{{Name: "web", Protocol: policy.TCP, Port: 8080}}
 	for name, change := range map[string]func(*policy.Ruleset, *nft.Place){
@@ -222,8 +226,14 @@ func TestDriverSeesEachPart(t *testing.T) {
 			rs.Groups = slices.Clone(rs.Groups)
 			rs.Groups[0].Key = "pod ns=a"
 		},
-		"a member of another network":    func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = with(1, far) },
-		"another network's address":      func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = with(1, clash) },
+		"a member of another network": func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = with(1, far) },
+		"another network's address":   func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = with(1, clash) },
+		"a member in another network": func(rs *policy.Ruleset, _ *nft.Place) {
+			moved := *member(1, 3)
+			moved.Network, moved.Addrs = "vpc-1", clash.Addrs
+			rs.Groups = slices.Clone(rs.Groups)
+			rs.Groups[1].Workloads = rs.Groups[1].Workloads.Put(moved.ID, &moved)
+		},
 		"a member with a port of a name": func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = with(0, port) },
 		"a group less":                   func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = rs.Groups[:1] },
 		"a member":                       func(rs *policy.Ruleset, _ *nft.Place) { rs.Groups = with(1, *member(1, 79)) },

@@ -441,7 +441,7 @@ func (l *lowering) isUnclear(r *policy.TargetRule, network string) bool {
 	}
 	for _, key := range slices.Concat(r.Groups, r.PortGroups) {
 		if g := l.groups[key]; g != nil {
-			for _, w := range g.Workloads {
+			for _, w := range g.Workloads.All() {
 				for _, a := range w.Addrs {
 					if _, perhaps := l.book.seen(network, w, a); perhaps {
 						return true

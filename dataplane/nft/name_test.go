@@ -257,7 +257,7 @@ func TestNamesWith(t *testing.T) {
 			tt.change(&r)
 		}
 		rs := policy.Ruleset{Target: target, Rules: []policy.TargetRule{r}, Workloads: []policy.Enforced{{Workload: pod("a", "10.0.0.1"), Egress: []string{r.Key}}},
-			Groups: []policy.Members{{Key: "all", Workloads: []*policy.Workload{other, web}}, {Key: "one", Workloads: []*policy.Workload{in("vpc-1")}}, {Key: "two", Workloads: []*policy.Workload{in("vpc-2")}}}}
+			Groups: []policy.Members{{Key: "all", Workloads: policy.ByID(other, web)}, {Key: "one", Workloads: policy.ByID(in("vpc-1"))}, {Key: "two", Workloads: policy.ByID(in("vpc-2"))}}}
 		objects, _ := nft.Lower(nft.Place{Names: known{"a.example": {at("10.0.0.9")}}}, rs)
 		p := nft.Packet{Hook: nft.Forward, From: at("10.0.0.1"), Protocol: 6, SourcePort: 40000, Port: 80}
 		tt.packet(&p)

@@ -33,10 +33,11 @@ func path(name string) *policy.Ruleset {
 	web, _ := shop().Workloads.Get("pod/shop/web-0")
 	db, _ := shop().Workloads.Get("pod/shop/db-0")
 	g := policy.Members{Key: "pod web"}
+	g.Workloads = policy.ByID(web)
 	for i := range members {
-		g.Workloads = append(g.Workloads, member(200, i))
+		w := member(200, i)
+		g.Workloads = g.Workloads.Put(w.ID, w)
 	}
-	g.Workloads = append(g.Workloads, web)
 	rs.Groups = append(rs.Groups, g)
 	r := &rs.Rules[n-1]
 	r.Groups, r.Traffic = []string{g.Key}, tcp(1999)

@@ -555,7 +555,9 @@ func (l *lowering) members(keys []string) []*policy.Workload {
 	for _, key := range keys {
 		l.looked[key] = true
 		if g := l.groups[key]; g != nil {
-			out = append(out, g.Workloads...)
+			for _, w := range g.Workloads.All() {
+				out = append(out, w)
+			}
 		}
 	}
 	return out

@@ -146,7 +146,7 @@ func TestNetworks(t *testing.T) {
 		{policy.Allow, "10.9.0.3", true}, {policy.Drop, "10.9.0.3", true},
 	} {
 		rs := policy.Ruleset{Target: target, Rules: []policy.TargetRule{rule(tt.action)},
-			Groups:    []policy.Members{{Key: "everyone", Workloads: []*policy.Workload{mine, two}}, {Key: "vpc-1", Workloads: []*policy.Workload{alone, clash, one}}},
+			Groups:    []policy.Members{{Key: "everyone", Workloads: policy.ByID(mine, two)}, {Key: "vpc-1", Workloads: policy.ByID(alone, clash, one)}},
 			Workloads: []policy.Enforced{{Workload: pod("a", "10.0.0.1"), Ingress: []string{"p/ingress/0"}}}}
 		want := policy.Allow
 		if tt.action == policy.Allow { // all else is denied

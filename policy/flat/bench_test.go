@@ -17,8 +17,9 @@ func large(rules, members int) (policy.Ruleset, flat.Input) {
 		m := policy.Members{Key: fmt.Sprint("group-", g)}
 		for i := range members {
 			n := g*members + i
-			m.Workloads = append(m.Workloads, &policy.Workload{ID: fmt.Sprint("w", n), Kind: policy.KindPod,
-				Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(n >> 15), byte(n >> 7), byte(n << 1)})}})
+			w := &policy.Workload{ID: fmt.Sprint("w", n), Kind: policy.KindPod,
+				Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(n >> 15), byte(n >> 7), byte(n << 1)})}}
+			m.Workloads = m.Workloads.Put(w.ID, w)
 		}
 		rs.Groups = append(rs.Groups, m)
 	}

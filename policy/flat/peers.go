@@ -86,7 +86,7 @@ func New(rs policy.Ruleset, o Options) *Flattener {
 	}
 	for i := range rs.Groups {
 		f.groups[rs.Groups[i].Key] = &rs.Groups[i]
-		for _, w := range rs.Groups[i].Workloads {
+		for _, w := range rs.Groups[i].Workloads.All() {
 			learn(w)
 		}
 	}
@@ -169,7 +169,7 @@ func (f *Flattener) addrsOf(key string, has func(*policy.Workload) bool) match {
 	if g == nil {
 		return match{}
 	}
-	for _, w := range g.Workloads {
+	for _, w := range g.Workloads.All() {
 		if !has(w) {
 			continue
 		}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"maps"
 	"net/netip"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
@@ -131,7 +132,8 @@ func with(in convert.ControlPlane, f func(*convert.ControlPlane)) convert.Contro
 	return out
 }
 
-var byValue = gocmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()}
+var byValue = gocmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty(),
+	gocmp.Transformer("members", func(t policy.Table[*policy.Workload]) map[string]*policy.Workload { return maps.Collect(t.All()) })}
 
 // is says whether a Source is where a controller is.
 func is(t *testing.T, s *antrea.Source, want convert.ControlPlane) {
