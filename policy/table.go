@@ -44,14 +44,6 @@ func (n *node[V]) with(left, right *node[V]) *node[V] {
 // TableOf returns a Table of entries, of which the last counts where several have
 // one key. It costs less than to Put each of them, least when they are in order.
 func TableOf[V any](entries iter.Seq2[string, V]) Table[V] {
-	var nodes []*node[V]
-	for key, value := range entries {
-		nodes = append(nodes, &node[V]{key: key, value: value, priority: priorityOf(key)})
-	}
-	byKey := func(a, b *node[V]) int { return cmp.Compare(a.key, b.key) }
-	if !slices.IsSortedFunc(nodes, byKey) {
-		slices.SortStableFunc(nodes, byKey)
-	}
 	// Along the right side of what is built so far, from the top: each node goes below those that
 	// stand above it, and takes the others as its left side.
 	var side []*node[V]
@@ -63,10 +55,22 @@ func TableOf[V any](entries iter.Seq2[string, V]) Table[V] {
 		}
 		return top
 	}
-	for i, n := range nodes {
-		if i+1 < len(nodes) && nodes[i+1].key == n.key {
+	type entry struct {
+		key   string
+		value V
+	}
+	var rest []entry // from the first one on that is out of order
+	for key, value := range entries {
+		last := len(side) - 1
+		switch {
+		case rest != nil || last >= 0 && key < side[last].key:
+			rest = append(rest, entry{key, value})
+			continue
+		case last >= 0 && key == side[last].key:
+			side[last].value = value
 			continue
 		}
+		n := &node[V]{key: key, value: value, priority: priorityOf(key)}
 		at := len(side)
 		for at > 0 && above(n.priority, n.key, side[at-1]) {
 			at--
@@ -77,7 +81,18 @@ func TableOf[V any](entries iter.Seq2[string, V]) Table[V] {
 		}
 		side = append(side, n)
 	}
-	return Table[V]{finish(0)}
+	t := Table[V]{finish(0)}
+	if rest == nil {
+		return t
+	}
+	slices.SortStableFunc(rest, func(a, b entry) int { return cmp.Compare(a.key, b.key) })
+	return t.Merge(TableOf(func(yield func(string, V) bool) {
+		for _, e := range rest {
+			if !yield(e.key, e.value) {
+				return
+			}
+		}
+	}))
 }
 
 // Merge returns t with all that o has; where both have a key, the value is o's.

@@ -181,7 +181,8 @@ func placeOf(m *controlplanev1beta2.GroupMember) (place string, size int) {
 	case m.Node != nil:
 		id = policy.WorkloadID(policy.KindNode, "", m.Node.Name)
 	}
-	return id + endOfID + m.Key(), len(id)
+	b := append(make([]byte, 0, len(id)+len(endOfID)+m.Size()), id...)
+	return string(m.AppendKey(append(b, endOfID...))), len(id)
 }
 
 // memberWorkload is the inverse of Member, as far as a member tells. ok is false when

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -526,7 +527,7 @@ func TestAwaited(t *testing.T) {
 }
 
 func BenchmarkReader(b *testing.B) {
-	for _, size := range []int{100, 10_000, 100_000} {
+	for _, size := range []int{100, 1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("one member of %d", size), func(b *testing.B) {
 			r, big := readerOf(size)
 			b.ReportAllocs()
@@ -544,6 +545,55 @@ func BenchmarkReader(b *testing.B) {
 			}
 		})
 	}
+	// A whole group in the place of another, which has half of its members.
+	for _, size := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprintf("all of %d", size), func(b *testing.B) {
+			r, big := readerOf(size)
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				half := big[size/4 : size/4+size/2]
+				if n%2 == 1 {
+					half = big[size/2:]
+				}
+				if err := r.PutAddresses(&controlplanev1beta2.AddressGroup{ObjectMeta: metav1.ObjectMeta{Name: "g"}, GroupMembers: half}); err != nil {
+					b.Fatal(err)
+				}
+				r.Reading()
+			}
+		})
+		b.Run(fmt.Sprintf("half of %d by a Patch", size), func(b *testing.B) {
+			r, big := readerOf(size)
+			b.ReportAllocs()
+			for n := 0; b.Loop(); n++ {
+				p := &controlplanev1beta2.AddressGroupPatch{ObjectMeta: metav1.ObjectMeta{Name: "g"}}
+				if n%2 == 0 {
+					p.RemovedGroupMembers = big[size/2:]
+				} else {
+					p.AddedGroupMembers = big[size/2:]
+				}
+				if err := r.PatchAddresses(p); err != nil {
+					b.Fatal(err)
+				}
+				r.Reading()
+			}
+		})
+		b.Run(fmt.Sprintf("first %d", size), func(b *testing.B) {
+			_, big := readerOf(size)
+			b.ReportAllocs()
+			var r *convert.Reader
+			before := heap()
+			for b.Loop() {
+				r = convert.NewReader("node/n")
+				if err := r.PutAddresses(&controlplanev1beta2.AddressGroup{ObjectMeta: metav1.ObjectMeta{Name: "g"}, GroupMembers: big}); err != nil {
+					b.Fatal(err)
+				}
+				r.Reading()
+			}
+			b.ReportMetric(float64(heap()-before)/float64(size), "kept-bytes/member")
+			runtime.KeepAlive(r)
+			runtime.KeepAlive(big)
+		})
+	}
 	r, _ := readerOf(10_000)
 	b.Run("everything", func(b *testing.B) {
 		held := r.Held()
@@ -552,6 +602,14 @@ func BenchmarkReader(b *testing.B) {
 			convert.FromControlPlane("node/n", held, policy.Table[*policy.Service]{})
 		}
 	})
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 // readerOf returns a Reader of 100 policies that name one group of so many members, and these.

@@ -86,9 +86,30 @@ func BenchmarkLower(b *testing.B) {
 	}
 }
 
+// One member more in a group, and back, found and compared: what BenchmarkMember is without the kernel.
+func BenchmarkMemberFound(b *testing.B) {
+	for _, size := range []int{100, 1000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("members=%d", size), func(b *testing.B) {
+			d := nft.NewDriver(nft.Config{})
+			states := []policy.Ruleset{many(10, 10, 1, size), {}}
+			states[1] = grown(states[0])
+			have, _ := d.Lower(states[0])
+			b.ReportAllocs()
+			defer cpu(b)()
+			for i := 1; b.Loop(); i++ {
+				want, _ := d.Lower(states[i%2])
+				if changes := plan.Diff(have, want, d.Equal); len(changes) != 1 {
+					b.Fatal(changes)
+				}
+				have = want
+			}
+		})
+	}
+}
+
 // One member more in a group, and back, as a Syncer does it: lowered, compared and written.
 func BenchmarkMember(b *testing.B) {
-	for _, size := range []int{100, 10_000, 100_000} {
+	for _, size := range []int{100, 1000, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("members=%d", size), func(b *testing.B) {
 			r := newRouter(b)
 			y := plan.NewSyncer("", r.driver)

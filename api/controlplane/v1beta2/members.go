@@ -8,12 +8,17 @@ import (
 // Key returns what tells members apart: members with the same reference, addresses
 // and ports, in their order, have equal Keys, and others do not. It is the member in
 // protobuf.
-func (m *GroupMember) Key() string {
-	b, err := m.Marshal()
-	if err != nil {
+func (m *GroupMember) Key() string { return string(m.AppendKey(nil)) }
+
+// AppendKey appends the Key of m to b.
+func (m *GroupMember) AppendKey(b []byte) []byte {
+	size := m.Size()
+	b = slices.Grow(b, size)
+	end := len(b) + size
+	if _, err := m.MarshalToSizedBuffer(b[len(b):end]); err != nil {
 		panic(fmt.Sprintf("marshal %+v: %v", m, err)) // no part of a member can fail
 	}
-	return string(b)
+	return b[:end]
 }
 
 // memberKeys yields Keys without an allocation for each.
@@ -21,13 +26,8 @@ type memberKeys struct{ buffer []byte }
 
 // of returns the Key of m, which is valid until the next call.
 func (k *memberKeys) of(m *GroupMember) []byte {
-	size := m.Size()
-	k.buffer = slices.Grow(k.buffer[:0], size)[:size]
-	n, err := m.MarshalToSizedBuffer(k.buffer)
-	if err != nil {
-		panic(fmt.Sprintf("marshal %+v: %v", m, err))
-	}
-	return k.buffer[size-n:]
+	k.buffer = m.AppendKey(k.buffer[:0])
+	return k.buffer
 }
 
 // keysOf returns the Keys of all members, in two allocations and their list.
