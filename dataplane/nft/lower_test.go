@@ -183,7 +183,7 @@ func TestPassInParts(t *testing.T) {
 		return policy.TargetRule{Key: key, Policy: "acnp/p", Direction: policy.Ingress, Tier: 100, Action: action, Groups: []string{group}, Traffic: policy.AllTraffic}
 	}
 	peers := func(key, id, addr string) policy.Members {
-		return policy.Members{Key: key, Workloads: []*policy.Workload{{ID: id, Kind: policy.KindExternal, Addrs: []netip.Addr{at(addr)}}}}
+		return policy.Members{Key: key, Workloads: policy.ByID(&policy.Workload{ID: id, Kind: policy.KindExternal, Addrs: []netip.Addr{at(addr)}})}
 	}
 	table, _ := nft.Lower(nft.Place{Locals: []nft.Local{{ID: w.ID, Addrs: []netip.Addr{at("10.0.0.5")}}}}, policy.Ruleset{
 		Workloads: []policy.Enforced{{Workload: w, Ingress: []string{"a", "b"}, DeniesIngress: true}},
