@@ -264,7 +264,8 @@ func newState(k kept, answer isobarv1alpha1.AgentCertificateStatus, key crypto.S
 		return nil, err
 	}
 	k.Certificate, k.CABundle, k.Key = answer.Certificate, answer.CABundle, text
-	k.Received, k.Issued = time.Now().Round(0), answer.Time.Time
+	// What is told are whole seconds: the later one has the certificate not seem to last for longer.
+	k.Received, k.Issued = time.Now().Round(0), answer.Time.Add(time.Second)
 	out, err := json.Marshal(k)
 	if err != nil {
 		return nil, err

@@ -27,8 +27,9 @@ func (i *Identity) Run(ctx context.Context) error {
 	share := 2./3 - rand.Float64()/10 // machines that joined together do not renew together
 	wait := firstRetry
 	for {
-		pause := jitter(lookEvery)
-		if i.isDue(time.Now(), share) {
+		left := i.untilDue(time.Now(), share)
+		pause := min(jitter(lookEvery), max(left, time.Millisecond))
+		if left <= 0 {
 			if err := i.Renew(ctx); err == nil {
 				wait = firstRetry
 			} else {
@@ -56,12 +57,16 @@ func (i *Identity) elapsed(now time.Time) time.Duration {
 	return max(i.age+now.Sub(i.loaded), now.Round(0).Sub(i.now.Received))
 }
 
-// isDue says whether a share of the certificate's life has gone by, or it is not known how much.
-func (i *Identity) isDue(now time.Time, share float64) bool {
+// untilDue is how long it is until a share of the certificate's life has gone by; nothing is left where it is not known
+// how much has.
+func (i *Identity) untilDue(now time.Time, share float64) time.Duration {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	e := i.elapsed(now)
-	return e < 0 || e >= time.Duration(share*float64(i.now.life()))
+	if e < 0 {
+		return 0
+	}
+	return time.Duration(share*float64(i.now.life())) - e
 }
 
 // Renew has a certificate of a new key issued by that of now, and uses it from then on. The one of now stays when

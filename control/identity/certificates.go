@@ -114,6 +114,7 @@ func (a *Agents) issue(ctx context.Context, of types.NamespacedName, public cryp
 		now := time.Now()
 		key := isobarv1alpha2.AgentKey{Fingerprint: enroll.Fingerprint(info), Issued: metav1.NewTime(now), NotAfter: metav1.NewTime(now.Add(a.o.Life).Truncate(time.Second))}
 		if err := next(id, node, key); err != nil {
+			a.o.Log.LogAttrs(ctx, slog.LevelWarn, "an agent is refused", slog.String("agent", of.String()), slog.String("error", err.Error()))
 			return nil, apierrors.NewUnauthorized(err.Error())
 		}
 		// Before it is listed: a key of which there is no certificate would be taken for one.

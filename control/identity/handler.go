@@ -182,6 +182,10 @@ func (a *Agents) serveJoiner(w http.ResponseWriter, req *http.Request, t enroll.
 	}
 	req = req.WithContext(context.WithValue(req.Context(), userKey{}, user.Info(&joiner{t})))
 	req.Header.Del("Authorization")
+	if req.ContentLength > maxJoin {
+		refuse(w, req, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxJoin)))
+		return
+	}
 	req.Body = http.MaxBytesReader(w, req.Body, maxJoin)
 	next.ServeHTTP(w, req)
 }
