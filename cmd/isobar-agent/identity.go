@@ -45,7 +45,11 @@ func (i *identity) get() (*enroll.Identity, error) {
 		}
 	}
 	info, err := os.Stat(filepath.Join(i.dir, "identity.json"))
-	if i.now != nil && (err != nil || info.ModTime().Equal(i.read)) {
+	var written time.Time
+	if err == nil {
+		written = info.ModTime()
+	}
+	if i.now != nil && (err != nil || written.Equal(i.read)) {
 		return i.now, nil // nobody has joined since
 	}
 	next, err := enroll.Open(i.dir, enroll.Options{Dial: node.Dial, Log: i.log})
@@ -61,7 +65,7 @@ func (i *identity) get() (*enroll.Identity, error) {
 	if i.end != nil {
 		i.end()
 	}
-	i.now, i.read = next, info.ModTime()
+	i.now, i.read = next, written
 	ctx, end := context.WithCancel(i.ctx)
 	i.end = end
 	go func() { _ = next.Run(ctx) }()

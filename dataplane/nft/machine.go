@@ -15,7 +15,8 @@ import (
 // what is behind it nothing is asked.
 type Machine struct {
 	// Outer are the interfaces that lead to others, Inner those that lead to what is behind the
-	// machine. One that is in neither is taken for whichever denies more.
+	// machine. One that is in neither is taken for whichever denies more. What is passed on from one of Outer to
+	// another is neither the machine's nor of what is behind it, and not asked.
 	Outer, Inner []string
 	// Held: its rules are not known. Nothing passes but Bypass, the agent's own, and what belongs to
 	// connections that have passed.
@@ -116,9 +117,9 @@ func (l *lowering) machineBases() {
 	inner := func(f Field) Rule {
 		return Rule{Verdict: Accept, Comment: "of the machine with what is behind it", Matches: []Match{in(setInner, f)}}
 	}
-	outer := func(f Field, is bool) Match {
-		m := in(setOuter, f)
-		m.Not = !is
+	not := func(set string, f Field) Match {
+		m := in(set, f)
+		m.Not = true
 		return m
 	}
 	var ingress, egress, passed []Rule
@@ -126,8 +127,8 @@ func (l *lowering) machineBases() {
 		ingress = append(ingress, Rule{Family: f, Verdict: Jump, Chain: machineName(policy.Ingress, f)})
 		egress = append(egress, Rule{Family: f, Verdict: Jump, Chain: machineName(policy.Egress, f)})
 		passed = append(passed,
-			Rule{Family: f, Verdict: Jump, Chain: behindName(policy.Egress, f), Matches: []Match{outer(FieldIn, false), outer(FieldOut, true)}},
-			Rule{Family: f, Verdict: Jump, Chain: behindName(policy.Ingress, f), Matches: []Match{outer(FieldIn, true), outer(FieldOut, false)}})
+			Rule{Family: f, Verdict: Jump, Chain: behindName(policy.Egress, f), Matches: []Match{not(setOuter, FieldIn), not(setInner, FieldOut)}},
+			Rule{Family: f, Verdict: Jump, Chain: behindName(policy.Ingress, f), Matches: []Match{not(setInner, FieldIn), not(setOuter, FieldOut)}})
 	}
 	l.base(Input, slices.Concat([]Rule{known(), loopback(FieldIn)}, neighbours(), []Rule{inner(FieldIn)}, l.bypass(policy.Ingress), ingress))
 	l.base(Forward, slices.Concat([]Rule{known()}, passed))

@@ -30,7 +30,7 @@ func TestMachineIsEvaluate(t *testing.T) {
 			rs := all
 			rs.Workloads = all.Workloads[i : i+1]
 			id := rs.Workloads[0].Workload.ID
-			objects, refusals := nft.Lower(nft.Place{Machine: &nft.Machine{Outer: []string{"eth0", "eth1"}, Inner: []string{"docker0"}}}, rs)
+			objects, refusals := nft.Lower(nft.Place{Machine: &nft.Machine{Outer: []string{"eth0", "eth1"}, Inner: []string{"docker0", "docker1"}}}, rs)
 			check := func(p probe, packet nft.Packet) {
 				t.Helper()
 				got, err := nft.Judge(objects, packet)
@@ -66,6 +66,8 @@ func TestMachineIsEvaluate(t *testing.T) {
 					on.In, on.Out = "eth1", "docker0"
 					on.OriginalTo, on.OriginalPort, on.To, on.Port = on.To, on.Port, behind[on.To.Is4()], on.Port+1
 					check(p, on)
+					on.Out = "new0"
+					check(p, on)
 					on.Out = "eth0" // it is a router to somebody else
 					check(passes, on)
 				}
@@ -80,10 +82,15 @@ func TestMachineIsEvaluate(t *testing.T) {
 					on := nft.PacketOf(nft.Forward, p.Flow)
 					on.From = behind[on.From.Is4()]
 					for on.In = range map[string]bool{"docker0": true, "new0": true} {
-						on.Out = "eth0"
-						check(p, on)
+						for on.Out = range map[string]bool{"eth0": true, "eth1": true} {
+							check(p, on)
+						}
 					}
-					on.In, on.Out = "docker0", "docker1"
+					on.In, on.Out = "docker0", "new0"
+					check(p, on)
+					on.Out = "docker1"
+					check(passes, on)
+					on.In, on.Out = "eth0", "eth1"
 					check(passes, on)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -15,9 +16,9 @@ import (
 // Watchdog is an Enforcer that takes rules back with which the agent does not reach its server any more.
 //
 // After a change the server must answer over a new connection. If it does not for Within, and did before,
-// the rules of the last answer are put back. If the server answers then within Back, the change is guilty: those rules
-// stay, Sync fails, and the change is tried again with back-off, and when policies are others. If it does not, the
-// server is away, which is no reason to open anything: the new rules are put in again. It may have been away by
+// the rules of the last answer are put back. If the server answers then within Back, and once more not when the new rules are
+// put in again, the change is guilty: the rules of before stay, Sync fails, and the change is tried again with back-off, and
+// when policies are others. If it does not answer with the rules of before, the server is away, which is no reason to open anything: the new rules are put in again. It may have been away by
 // chance, so this is tried again with back-off, too, while it does not answer with the new rules.
 //
 // So rules of before are in force for Back, now and then, or while it is proven that those of now cut the server off.
@@ -185,6 +186,21 @@ func (w *Watchdog) try(ctx context.Context, rs policy.Ruleset) (plan.Report, err
 		w.o.Log.LogAttrs(ctx, slog.LevelWarn, "the server is away, and not by the change of rules, which are put in again", slog.String("error", why.Error()))
 		return w.inner.Sync(ctx, rs)
 	}
+	// It may have been slow, with as many agents as it has that all have something to prove.
+	if report, err = w.inner.Sync(ctx, rs); err != nil {
+		return report, err
+	}
+	if w.ask(ctx, w.o.Within) == nil {
+		w.o.Log.LogAttrs(ctx, slog.LevelInfo, "the server answers with the new rules, too")
+		w.poke() // which makes them the good ones
+		if w.guilt != nil {
+			err = w.guilt.err
+		}
+		return report, err
+	}
+	if report, err = w.inner.Sync(ctx, w.good.rs); err != nil {
+		return report, err
+	}
 	w.have = w.good.rs
 	g := &guilt{rs: rs}
 	if w.guilt != nil && isSame(w.guilt.rs, rs) {
@@ -245,6 +261,11 @@ func (w *Watchdog) Run(ctx context.Context) error {
 				return nil
 			case <-time.After(wait):
 			}
+		}
+		select { // agents that hear of a change together do not all ask together
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rand.N(w.o.Pause / 10)):
 		}
 		last = time.Now()
 		w.mu.Lock()
