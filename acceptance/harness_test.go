@@ -25,6 +25,7 @@ import (
 	"isobar.dev/cmd/isobar/clouds"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/controller"
+	"isobar.dev/control/controlplane"
 	"isobar.dev/control/plane/planetest"
 	sim "isobar.dev/sim/aws"
 )
@@ -248,7 +249,11 @@ func (w *world) runtimeAPI() dynamic.Interface {
 
 func (w *world) serveRuntime(r *run) *rest.Config {
 	w.t.Helper()
-	server, err := apiserver.New(r.config, r.Runtime(), apiserver.Options{Planner: r.Controller})
+	o := apiserver.Options{Planner: r.Controller}
+	if w.o.Machines != nil {
+		o.Machines, o.MachineGate = r.Runtime(), controlplane.CheckVM
+	}
+	server, err := apiserver.New(r.config, r.Runtime(), o)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ cloudResourcePrefix: {{ .Values.cloudResourcePrefix | quote }}
 cloudSyncInterval: {{ .Values.cloudSyncInterval }}
 cloudSecurityGroupVisibility: {{ .Values.cloudSecurityGroupVisibility }}
 leavePolicyStatus: {{ .Values.leavePolicyStatus }}
+leaveExternalNodes: {{ .Values.leaveExternalNodes }}
 controlPlane: {{ .Values.controlPlane.enabled }}
 {{- if and (not .Values.controlPlane.enabled) (or .Values.controlPlane.agentNamespace .Values.controlPlane.takeOver) }}
 {{- fail "controlPlane.agentNamespace, controlPlane.takeOver: there is nothing to tell agents of without controlPlane.enabled" }}
