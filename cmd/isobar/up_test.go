@@ -308,6 +308,7 @@ func TestUpEmpty(t *testing.T) {
 		t.Errorf("an empty estate has %d resources of Azure", n)
 	}
 	testSimNodes(t, u)
+	testTokens(t, u)
 	if err := stop(); err != nil {
 		t.Fatalf("interrupted, up ended with %v", err)
 	}
