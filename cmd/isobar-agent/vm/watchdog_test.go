@@ -61,6 +61,7 @@ type post struct {
 	rs     policy.Ruleset
 	err    error
 	away   bool
+	nils   int             // how often a Sync succeeded
 	slow   bool            // away until rules are put back
 	guilty map[string]bool // rules that cut the server off
 	off    bool
@@ -98,7 +99,12 @@ func newPost(t *testing.T, good *policy.Ruleset) *post {
 func (p *post) be(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		if p.rs.Target != "" {
-			_, p.err = p.dog.Sync(p.Context(), p.rs)
+			if _, p.err = p.dog.Sync(p.Context(), p.rs); p.err == nil && p.has != p.rs.Rules[0].Key {
+				p.Fatalf("no error, and the kernel has %s in place of %s", p.has, p.rs.Rules[0].Key)
+			}
+			if p.err == nil {
+				p.nils++
+			}
 		}
 		select {
 		case <-p.again:
@@ -130,7 +136,7 @@ func TestWatchdog(t *testing.T) {
 		p.wants("bad has its time", "bad", false)
 		p.be(20 * time.Second)
 		p.wants("bad is guilty", "good", true)
-		n := len(p.past)
+		n, nils := len(p.past), p.nils
 		p.be(30 * time.Second)
 		if len(p.past) != n {
 			t.Errorf("it is tried too soon: %v", p.past[n:])
@@ -138,6 +144,9 @@ func TestWatchdog(t *testing.T) {
 		p.be(2 * time.Hour)
 		if tries := (len(p.past) - n) / 4; tries < 6 || tries > 12 {
 			t.Errorf("tried %d times in two hours: %v", tries, p.past)
+		}
+		if p.nils != nils {
+			t.Error("what is not proven to be right is told as a success")
 		}
 		p.rs = rulesOf("worse")
 		p.be(20 * time.Second)
@@ -213,6 +222,24 @@ func TestWatchdogOfSlowServer(t *testing.T) {
 		p.be(time.Minute)
 		p.wants("slow", "two", false)
 		if want := []string{"one", "two", "one", "two"}; !slices.Equal(p.past, want) {
+			t.Errorf("it had %v, want %v", p.past, want)
+		}
+	})
+}
+
+// What is found out of rules is not held against those that have come meanwhile.
+func TestWatchdogOfTwoChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPost(t, nil)
+		p.guilty["bad"] = true
+		p.rs = rulesOf("one")
+		p.be(time.Minute)
+		p.rs = rulesOf("bad")
+		p.be(4 * time.Second)
+		p.rs = rulesOf("fine")
+		p.be(time.Minute)
+		p.wants("two changes", "fine", false)
+		if want := []string{"one", "bad", "fine"}; !slices.Equal(p.past, want) {
 			t.Errorf("it had %v, want %v", p.past, want)
 		}
 	})
