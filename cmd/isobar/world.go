@@ -141,7 +141,7 @@ func (f *worldFlags) onClouds(ctx context.Context, config *rest.Config, s policy
 		return s, err
 	}
 	var machines []runtimev1alpha1.VirtualMachine
-	err = list(ctx, client, runtimev1alpha1.GroupVersion.WithResource("virtualmachines"), "", &machines)
+	err = list(ctx, client, runtimev1alpha1.GroupVersion.WithResource(runtimev1alpha1.ResourceVirtualMachine), "", &machines)
 	if err != nil {
 		return s, fmt.Errorf("the cluster has imported VMs, and which networks they are in cannot be read: %w", err)
 	}

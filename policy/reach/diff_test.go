@@ -60,6 +60,19 @@ func TestDiffIsEvaluates(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
+		there := func(s policy.Snapshot, id string) bool {
+			w, ok := s.Workloads.Get(id)
+			return ok && len(w.Addrs) > 0 && !w.Terminated
+		}
+		for _, c := range changes {
+			for _, side := range []reach.Side{c.From, c.To} {
+				for _, id := range side.Workloads {
+					if side.Added != !there(before, id) || side.Removed != !there(after, id) {
+						t.Fatalf("seed %d: %s is on the side %+v", seed, id, side)
+					}
+				}
+			}
+		}
 		nobodys := func(a netip.Addr) bool {
 			for _, s := range []policy.Snapshot{before, after} {
 				for _, w := range s.Workloads.All() {

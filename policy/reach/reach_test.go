@@ -203,3 +203,79 @@ func BenchmarkMatrix(b *testing.B) {
 		}
 	}
 }
+
+// twins are worlds whose workloads differ in one thing alone, by which a rule tells them apart.
+func twins() policy.Snapshot {
+	var s policy.Snapshot
+	add := func(w policy.Workload) {
+		w.Namespace, w.Node, w.Target = "x", "n", "t"
+		w.ID = policy.WorkloadID(w.Kind, "x", w.Name)
+		w.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + s.Workloads.Len())})}
+		s.Workloads = s.Workloads.Put(w.ID, &w)
+	}
+	http := func(n uint16) []policy.NamedPort {
+		return []policy.NamedPort{{Name: "http", Protocol: policy.TCP, Port: n}}
+	}
+	add(policy.Workload{Kind: policy.KindPod, Name: "a", Ports: http(80)})
+	add(policy.Workload{Kind: policy.KindPod, Name: "b", Ports: http(81)})
+	add(policy.Workload{Kind: policy.KindExternal, Name: "c", Isolation: policy.IsolateNone})
+	add(policy.Workload{Kind: policy.KindExternal, Name: "d", Isolation: policy.IsolateBoth})
+	add(policy.Workload{Kind: policy.KindExternal, Name: "e", Isolation: policy.IsolateDirection})
+	for i := range 2 {
+		svc := &policy.Service{Namespace: "x", Name: fmt.Sprint("s", i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})},
+			Ports: []policy.NamedPort{{Protocol: policy.TCP, Port: 80 + uint16(i)}}}
+		s.Services = s.Services.Put(policy.ServiceID("x", svc.Name), svc)
+	}
+	everyone := policy.Set{}
+	for _, k := range []policy.Kind{policy.KindPod, policy.KindExternal} {
+		everyone.Selections = append(everyone.Selections, policy.Selection{Kind: k, Scope: policy.AllNamespaces})
+	}
+	p := &policy.Policy{ID: "acnp/p", Dialect: policy.AntreaClusterNetworkPolicy, Name: "p", Tier: policy.DefaultTier, Priority: 1, AppliedTo: everyone, Egress: []policy.Rule{
+		{Action: policy.Drop, Traffic: []policy.Traffic{{Protocol: policy.TCP, PortName: "http"}}, Peers: policy.Peers{Set: everyone}},
+		{Action: policy.Reject, Traffic: policy.AllTraffic, Peers: policy.Peers{Services: []string{"x/s1"}}},
+		{Action: policy.Allow, Traffic: policy.AllTraffic, Peers: policy.Peers{Services: []string{"x/s0"}}},
+	}}
+	s.Policies = s.Policies.Put(p.ID, p)
+	return s
+}
+
+// Twins are told apart as Evaluate tells them, by all that matters.
+func TestTwins(t *testing.T) {
+	s := twins()
+	w, err := reach.New(s, netip.MustParseAddr("10.96.0.0"), netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("192.0.2.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes, err := reach.Diff(policy.Snapshot{Workloads: s.Workloads, Services: s.Services}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, port := range []uint16{79, 80, 81, 82} {
+		f := policy.Flow{Protocol: policy.TCP, Port: port}
+		ask := w.Ask(f)
+		for _, a := range w.Ends {
+			for _, b := range w.Ends {
+				if a.Name == b.Name || a.Workload == nil && b.Workload == nil {
+					continue
+				}
+				f.From, f.To = endpoint(a), endpoint(b)
+				want, err := policy.Evaluate(s, f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := ask.Verdict(a.Class, b.Class); fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Errorf("%+v: %+v, want %+v", f, got, want)
+				}
+				lost := false
+				for _, c := range changes {
+					for _, it := range c.Items {
+						lost = lost || it.Has(f) && it.Lost() && has(c.From, f.From.Workload, f.From.Addr) && has(c.To, f.To.Workload, f.To.Addr)
+					}
+				}
+				if lost != (want.Action != policy.Allow) {
+					t.Errorf("%+v: lost %t, and Evaluate says %v", f, lost, want.Action)
+				}
+			}
+		}
+	}
+}
