@@ -223,7 +223,7 @@ func twins() policy.Snapshot {
 	add(policy.Workload{Kind: policy.KindExternal, Name: "e", Isolation: policy.IsolateDirection})
 	for i := range 2 {
 		svc := &policy.Service{Namespace: "x", Name: fmt.Sprint("s", i), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 96, 0, byte(i)})},
-			Ports: []policy.NamedPort{{Protocol: policy.TCP, Port: 80 + uint16(i)}}}
+			Ports: []policy.NamedPort{{Protocol: policy.TCP, Port: 90 + uint16(i)}}}
 		s.Services = s.Services.Put(policy.ServiceID("x", svc.Name), svc)
 	}
 	everyone := policy.Set{}
@@ -250,7 +250,7 @@ func TestTwins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, port := range []uint16{79, 80, 81, 82} {
+	for _, port := range []uint16{79, 80, 81, 90, 91, 92} {
 		f := policy.Flow{Protocol: policy.TCP, Port: port}
 		ask := w.Ask(f)
 		for _, a := range w.Ends {
