@@ -239,6 +239,9 @@ func TestWatchdogOfTwoChanges(t *testing.T) {
 		p.rs = rulesOf("fine")
 		p.be(time.Minute)
 		p.wants("two changes", "fine", false)
+		if slices.Contains(p.proven, "bad") {
+			t.Errorf("proven: %q", p.proven)
+		}
 		if want := []string{"one", "bad", "fine"}; !slices.Equal(p.past, want) {
 			t.Errorf("it had %v, want %v", p.past, want)
 		}
