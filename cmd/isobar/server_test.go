@@ -74,7 +74,8 @@ func startServer(t *testing.T, f serverFlags) (log *lines, stop func()) {
 		case err := <-done:
 			t.Fatalf("server ended: %v\n%s", err, log)
 		case <-deadline:
-			t.Fatalf("server is not ready:\n%s", log)
+			own, _ := os.ReadFile(filepath.Join(planeDir(f.dataDir), "control-plane.log"))
+			t.Fatalf("server is not ready:\n%s\n%s", log, own[max(0, len(own)-20000):])
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
