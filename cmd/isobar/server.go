@@ -189,6 +189,10 @@ func (s *server) startController(ctx context.Context) error {
 			}
 		}
 	}
+	servers, err := s.flags.agentServers()
+	if err != nil {
+		return err
+	}
 	told := metrics.New()
 	return s.startReplica(ctx, replica.Options{
 		Clouds: func(cluster string) map[string]controller.Factory {
@@ -196,12 +200,28 @@ func (s *server) startController(ctx context.Context) error {
 		},
 		Controller:   controller.Options{Meter: told, ShowSecurityGroups: true},
 		API:          apiserver.Options{Hosts: hosts},
-		AgentsListen: s.flags.agentsListen,
+		AgentsListen: s.flags.agentsListen, AgentServers: servers,
 	}, func(made *replica.Replica) error {
 		s.made = made
 		told.Follow(made.Controller())
 		return s.serve(ctx, s.log, "metrics", s.flags.metricsListen, map[string]http.Handler{"/metrics": metricsOf(told), "/": made.Health()})
 	})
+}
+
+// agentServers are the URLs that agents are to join by: those of the names that people have given this machine, and
+// where they have given none, those that a replica finds.
+func (f serverFlags) agentServers() (out []string, err error) {
+	if f.agentsListen == "" {
+		return nil, nil
+	}
+	_, port, err := net.SplitHostPort(f.agentsListen)
+	if err != nil || port == "0" {
+		return nil, err
+	}
+	for _, h := range f.hosts {
+		out = append(out, "https://"+net.JoinHostPort(h, port))
+	}
+	return out, nil
 }
 
 // hostsOf are the names of this machine for clients of a server that listens there.

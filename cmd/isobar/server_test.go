@@ -223,3 +223,20 @@ func TestServerFlags(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAgentServers(t *testing.T) {
+	for _, x := range []struct {
+		flags serverFlags
+		want  []string
+	}{
+		{serverFlags{hosts: []string{"isobar.example.org"}}, nil},
+		{serverFlags{agentsListen: "0.0.0.0:10443"}, nil},
+		{serverFlags{agentsListen: "0.0.0.0:0", hosts: []string{"isobar.example.org"}}, nil},
+		{serverFlags{agentsListen: "192.0.2.1:10443", hosts: []string{"isobar.example.org", "2001:db8::1"}}, []string{"https://isobar.example.org:10443", "https://[2001:db8::1]:10443"}},
+	} {
+		got, err := x.flags.agentServers()
+		if err != nil || !slices.Equal(got, x.want) {
+			t.Errorf("%+v: %q %v, want %q", x.flags, got, err, x.want)
+		}
+	}
+}

@@ -35,7 +35,7 @@ type Options struct {
 	DirAfter time.Duration
 	// Yield is how long what is told may lag behind what was given out before until it is given out
 	// all the same; 0 means 5 min. Until then the last State stays. An API server that was
-	// restored from a backup lags for ever.
+	// restored from a backup by other means than `isobar server restore` lags for ever.
 	Yield time.Duration
 }
 
