@@ -452,23 +452,39 @@ func (g *heldGroup) finish(isApplied bool) {
 }
 
 // Held returns what is held, each list by name, members by workload.
-func (r *Reader) Held() ControlPlane {
-	var out ControlPlane
+func (r *Reader) Held() ControlPlane { return r.Hold()() }
+
+// Hold returns a function that returns what Held does now, and may be called at any time, by any goroutine. The members, of
+// which there may be many, are written out only then.
+func (r *Reader) Hold() func() ControlPlane {
+	var policies []controlplanev1beta2.NetworkPolicy
 	for _, name := range slices.Sorted(maps.Keys(r.policies)) {
-		out.Policies = append(out.Policies, *r.policies[name].NetworkPolicy)
+		policies = append(policies, *r.policies[name].NetworkPolicy)
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.applied)) {
-		out.AppliedTo = append(out.AppliedTo, controlplanev1beta2.AppliedToGroup{ObjectMeta: named(name), GroupMembers: r.applied[name].wire()})
+	applied, addresses := tablesOf(r.applied), tablesOf(r.addresses)
+	return func() ControlPlane {
+		out := ControlPlane{Policies: policies}
+		for _, name := range slices.Sorted(maps.Keys(applied)) {
+			out.AppliedTo = append(out.AppliedTo, controlplanev1beta2.AppliedToGroup{ObjectMeta: named(name), GroupMembers: onWire(applied[name])})
+		}
+		for _, name := range slices.Sorted(maps.Keys(addresses)) {
+			out.Addresses = append(out.Addresses, controlplanev1beta2.AddressGroup{ObjectMeta: named(name), GroupMembers: onWire(addresses[name])})
+		}
+		return out
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.addresses)) {
-		out.Addresses = append(out.Addresses, controlplanev1beta2.AddressGroup{ObjectMeta: named(name), GroupMembers: r.addresses[name].wire()})
+}
+
+func tablesOf(groups map[string]*heldGroup) map[string]policy.Table[*heldMember] {
+	out := make(map[string]policy.Table[*heldMember], len(groups))
+	for name, g := range groups {
+		out[name] = g.members
 	}
 	return out
 }
 
-func (g *heldGroup) wire() []controlplanev1beta2.GroupMember {
-	out := make([]controlplanev1beta2.GroupMember, 0, g.members.Len())
-	for _, m := range g.members.All() {
+func onWire(members policy.Table[*heldMember]) []controlplanev1beta2.GroupMember {
+	out := make([]controlplanev1beta2.GroupMember, 0, members.Len())
+	for _, m := range members.All() {
 		out = append(out, controlplanev1beta2.GroupMember{})
 		if err := out[len(out)-1].Unmarshal([]byte(m.key())); err != nil {
 			panic(fmt.Sprintf("member %q: %v", m.key(), err)) // we have written it

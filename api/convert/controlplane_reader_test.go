@@ -454,7 +454,11 @@ func TestReaderRefuses(t *testing.T) {
 		if err := r.PutAddresses(group("a", "b")); err != nil {
 			t.Fatal(err)
 		}
+		before, hold := r.Held(), r.Hold()
 		err := r.PatchAddresses(&controlplanev1beta2.AddressGroupPatch{ObjectMeta: metav1.ObjectMeta{Name: tt.group}, AddedGroupMembers: tt.added, RemovedGroupMembers: tt.removed})
+		if later := hold(); !reflect.DeepEqual(later, before) {
+			t.Errorf("%s: what was held before is %+v by then, want %+v", tt.name, later, before)
+		}
 		if (err == nil) != (tt.refused == "") || err != nil && !strings.Contains(err.Error(), tt.refused) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.refused)
 		}

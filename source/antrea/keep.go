@@ -126,10 +126,10 @@ func (k *keeper) write(now time.Time) time.Duration {
 	if left := k.next.Sub(now); left > 0 {
 		return left
 	}
-	state, at, s := k.loop.intake.reader.Held(), k.loop.lag.given, k.loop.source
+	hold, at, s := k.loop.intake.reader.Hold(), k.loop.lag.given, k.loop.source
 	done := make(chan error, 1)
 	k.isDirty, k.inFlight = false, done
-	go func() { done <- writeState(s.o.Dir, s.node, state, at) }()
+	go func() { done <- writeState(s.o.Dir, s.node, hold(), at) }()
 	return 0
 }
 
