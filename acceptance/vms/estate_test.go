@@ -32,6 +32,7 @@ import (
 var (
 	externalEntities = schema.GroupVersionResource{Group: "crd.antrea.io", Version: "v1alpha2", Resource: "externalentities"}
 	externalNodes    = schema.GroupVersionResource{Group: "crd.antrea.io", Version: "v1alpha1", Resource: "externalnodes"}
+	identities       = schema.GroupVersionResource{Group: "isobar.dev", Version: "v1alpha2", Resource: "agentidentities"}
 	clusterPolicies  = schema.GroupVersionResource{Group: "crd.antrea.io", Version: "v1beta1", Resource: "clusternetworkpolicies"}
 	reports          = schema.GroupVersionResource{Group: "runtime.cloud.antrea.io", Version: "v1alpha1", Resource: "virtualmachineruntimeinfos"}
 )
@@ -49,6 +50,7 @@ type estate struct {
 
 	hub     *machine // on which the server runs
 	dataDir string
+	life    time.Duration // of agents' certificates
 	server  *process
 	config  *rest.Config
 	core    kubernetes.Interface
@@ -70,7 +72,12 @@ type vm struct {
 // newEstate starts a server, and VMs that have joined, which the labels are of.
 func newEstate(t testing.TB, labels []map[string]string) *estate {
 	t.Helper()
-	e := &estate{t: t, dir: t.TempDir(), paths: needs(t), launch: newLauncher(t), network: newNetwork(t)}
+	return newEstateWith(t, 24*time.Hour, labels)
+}
+
+func newEstateWith(t testing.TB, life time.Duration, labels []map[string]string) *estate {
+	t.Helper()
+	e := &estate{t: t, life: life, dir: t.TempDir(), paths: needs(t), launch: newLauncher(t), network: newNetwork(t)}
 	e.hub, e.dataDir = e.network.add("hub"), filepath.Join(e.dir, "server")
 	bin := filepath.Join(e.dir, "bin") // where the server finds its control plane
 	if err := errors.Join(os.Mkdir(bin, 0o700), os.Symlink(e.paths[plane.BinaryName], filepath.Join(bin, plane.BinaryName))); err != nil {
@@ -109,7 +116,7 @@ func (e *estate) startServer() {
 	kubeconfig := filepath.Join(e.dataDir, "kubeconfig")
 	_ = os.Remove(kubeconfig)
 	e.server, err = e.launch.start(e.hub.space, e.env(), "", e.paths["isobar"], "server", "--data-dir", e.dataDir, "--listen", "0.0.0.0:6443", "--agents-listen", "0.0.0.0:10443",
-		"--host", e.hubAddr().String(), "--metrics-listen", "0")
+		"--host", e.hubAddr().String(), "--metrics-listen", "0", "--agent-certificates-for", e.life.String())
 	if err != nil {
 		e.t.Fatal(err)
 	}

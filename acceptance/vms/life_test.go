@@ -5,8 +5,10 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 	simlab "isobar.dev/sim/lab"
@@ -161,5 +163,37 @@ func (e *estate) passes(when string, from, to *vm, port uint16) {
 		if err != nil || got[0] != simlab.Allow {
 			e.t.Errorf("%s: %s to %s (%s) TCP/%d: %v %v", when, from.name, to.name, a, port, got, err)
 		}
+	}
+}
+
+// Certificates are renewed, again and again, with new keys, and nobody notices.
+func TestIdentitiesAreRenewed(t *testing.T) {
+	e := newEstateWith(t, 20*time.Second, fleet(3))
+	e.awaitEntities()
+	e.apply(clusterPolicies, onlyWeb("db", 5432))
+	e.awaitRealized()
+	first := map[string]string{}
+	for round := range 3 {
+		for _, v := range e.vms {
+			eventually(t, "renewal of "+v.name, func() string {
+				u, err := e.client.Resource(identities).Namespace(namespace).Get(t.Context(), v.name, metav1.GetOptions{})
+				if err != nil {
+					return err.Error()
+				}
+				keys, _, _ := unstructured.NestedSlice(u.Object, "status", "keys")
+				if len(keys) != 1 { // the next one is used soon
+					return fmt.Sprint(len(keys), " keys")
+				}
+				key := fmt.Sprint(keys[0].(map[string]any)["fingerprint"])
+				if key == first[v.name] {
+					return "it has the key of before"
+				}
+				first[v.name] = key
+				return ""
+			})
+		}
+		e.apply(clusterPolicies, onlyWeb("db", 80+int64(round)))
+		e.awaitRealized()
+		e.compare(fmt.Sprint("after ", round, " renewals"))
 	}
 }

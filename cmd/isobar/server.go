@@ -24,6 +24,7 @@ import (
 
 	"isobar.dev/cmd/isobar/clouds"
 	"isobar.dev/control/apiserver"
+	"isobar.dev/control/authority"
 	"isobar.dev/control/controller"
 	"isobar.dev/control/metrics"
 	"isobar.dev/control/plane"
@@ -35,6 +36,7 @@ type serverFlags struct {
 	listen        string
 	agentsListen  string
 	hosts         []string
+	agentLife     time.Duration
 	kubeconfigOut string
 	metricsListen string
 	logLevel      string
@@ -61,12 +63,16 @@ Under systemd it says when it is ready: definitions, webhooks and the APIs are s
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:6443", "address and port of the API server, for people")
 	flags.StringVar(&f.agentsListen, "agents-listen", "", "address and port for agents on VMs, such as 0.0.0.0:10443 (default: none)")
 	flags.StringSliceVar(&f.hosts, "host", nil, "further DNS names and addresses by which people and agents call this machine; the first is that of the kubeconfig")
+	flags.DurationVar(&f.agentLife, "agent-certificates-for", 24*time.Hour, "how long a certificate of an agent is good for, 10s to 36h: so long a machine may be off and need not join anew")
 	flags.StringVar(&f.kubeconfigOut, "kubeconfig-out", "", "where the administrator's kubeconfig is written (default: kubeconfig in the data directory)")
 	flags.StringVar(&f.metricsListen, "metrics-listen", "127.0.0.1:8080", "address of /metrics, /healthz and /readyz, plain HTTP; 0 for none")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	cmd.AddCommand(serverBackupCommand(), serverRestoreCommand())
 	return cmd
 }
+
+// leastAgentLife leaves an agent a few tries to renew its certificate.
+const leastAgentLife = 10 * time.Second
 
 // defaultServerDir is where the package's service has its state.
 const defaultServerDir = "/var/lib/isobar-server"
@@ -140,6 +146,9 @@ func (f serverFlags) check() error {
 			return fmt.Errorf("%s %q: want an IP address, such as 0.0.0.0", name, addr)
 		}
 	}
+	if f.agentLife != 0 && f.agentLife < leastAgentLife || f.agentLife > authority.MaxClientLife {
+		return fmt.Errorf("--agent-certificates-for %s: want %s to %s", f.agentLife, leastAgentLife, authority.MaxClientLife)
+	}
 	return nil
 }
 
@@ -200,7 +209,7 @@ func (s *server) startController(ctx context.Context) error {
 		},
 		Controller:   controller.Options{Meter: told, ShowSecurityGroups: true},
 		API:          apiserver.Options{Hosts: hosts},
-		AgentsListen: s.flags.agentsListen, AgentServers: servers,
+		AgentsListen: s.flags.agentsListen, AgentServers: servers, AgentLife: s.flags.agentLife,
 	}, func(made *replica.Replica) error {
 		s.made = made
 		told.Follow(made.Controller())

@@ -74,6 +74,8 @@ type Options struct {
 	// the Certificates are made by others, they must be for these hosts. None: the hosts of the API at the port of
 	// AgentsListen; without that the address of APIListen, where it is one of this machine's alone, or else people have to know.
 	AgentServers []string
+	// AgentLife is how long certificates of agents are good for, at most authority.MaxClientLife; 0 means 24 hours.
+	AgentLife time.Duration
 	// Pod and Node are the replica's own, and told in the AntreaControllerInfo.
 	Pod, Node string
 	// Tiers is the client's configuration for repairing built-in tiers; nil means
@@ -191,7 +193,7 @@ func (r *Replica) identify(ctx context.Context) error {
 	if err := r.issuer.Refresh(ctx); err != nil {
 		return err
 	}
-	r.identities, err = identity.New(r.config, r.issuer, identity.Options{Log: r.log})
+	r.identities, err = identity.New(r.config, r.issuer, identity.Options{Life: r.o.AgentLife, Log: r.log})
 	r.o.API.Agents = r.identities
 	return err
 }
