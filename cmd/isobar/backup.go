@@ -14,7 +14,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 
+	isobarv1alpha2 "isobar.dev/api/isobar/v1alpha2"
 	"isobar.dev/cmd/isobar/archive"
 	"isobar.dev/control/plane"
 )
@@ -186,6 +190,9 @@ func restore(ctx context.Context, search plane.Search, file, dataDir string) (cr
 	if err != nil {
 		return fail(err)
 	}
+	if err := putFile(state, restoredFile, strings.NewReader("join tokens are ended at the next start\n")); err != nil {
+		return fail(err)
+	}
 	if err := handOver(state, owner); err != nil {
 		return fail(err)
 	}
@@ -193,6 +200,35 @@ func restore(ctx context.Context, search plane.Search, file, dataDir string) (cr
 		return fail(err)
 	}
 	return created, syncDir(filepath.Dir(dataDir))
+}
+
+// restoredFile is in a data directory that was restored, until the join tokens of then are ended.
+const restoredFile = "restored"
+
+// endTokens takes back the join tokens that a backup has brought back: they may have been used since, and whoever still
+// has one could join in the place of a machine.
+func endTokens(ctx context.Context, dataDir string, client dynamic.Interface) (ended int, err error) {
+	path := filepath.Join(dataDir, restoredFile)
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	all := client.Resource(isobarv1alpha2.GroupVersion.WithResource(isobarv1alpha2.ResourceAgentIdentities))
+	list, err := all.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("end the join tokens of a backup: %w", err)
+	}
+	for i := range list.Items {
+		u := &list.Items[i]
+		if _, ok, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "joinToken"); !ok {
+			continue
+		}
+		unstructured.RemoveNestedField(u.Object, "spec", "joinToken")
+		if _, err := all.Namespace(u.GetNamespace()).Update(ctx, u, metav1.UpdateOptions{}); err != nil {
+			return ended, fmt.Errorf("end the join token of %s/%s, which is of a backup: %w", u.GetNamespace(), u.GetName(), err)
+		}
+		ended++
+	}
+	return ended, os.Remove(path)
 }
 
 // emptyDir returns what an empty directory is, nil where there is nothing, and an error for all else.

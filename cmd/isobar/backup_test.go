@@ -22,10 +22,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	isobarv1alpha2 "isobar.dev/api/isobar/v1alpha2"
 	"isobar.dev/cmd/isobar/archive"
 	"isobar.dev/control/plane"
 	"isobar.dev/source/antrea"
@@ -115,6 +118,11 @@ func TestServerRestore(t *testing.T) {
 	if _, err := maps.Create(ctx, configMap("early", "1"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	tokens := tokensOf(t, first)
+	spec := map[string]any{"joinToken": map[string]any{"hash": "sha256:" + strings.Repeat("0", 64), "expirationTimestamp": "2100-01-01T00:00:00Z"}}
+	if _, err := tokens.Create(ctx, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "isobar.dev/v1alpha2", "kind": "AgentIdentity", "metadata": map[string]any{"name": "vm"}, "spec": spec}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	if err := backup(ctx, plane.Search{}, first, file); err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +170,14 @@ func TestServerRestore(t *testing.T) {
 	checkRestored(t, second)
 	flags.dataDir = second
 	startServer(t, flags)
+	if u, err := tokensOf(t, second).Get(ctx, "vm", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	} else if _, ok := u.Object["spec"].(map[string]any)["joinToken"]; ok {
+		t.Error("a join token of the backup is good again")
+	}
+	if _, err := os.Lstat(filepath.Join(second, restoredFile)); !os.IsNotExist(err) {
+		t.Errorf("it stays noted that the directory was restored: %v", err)
+	}
 	client = clientOf(t, second)
 	maps = client.CoreV1().ConfigMaps("default")
 	if got, err := maps.Get(ctx, "early", metav1.GetOptions{}); err != nil || got.Data["value"] != "1" {
@@ -191,6 +207,15 @@ func TestServerRestore(t *testing.T) {
 	if s := agent.Status(); !s.Lag.WentBack.IsZero() {
 		t.Errorf("the agent went back: %+v", s.Lag)
 	}
+}
+
+func tokensOf(t *testing.T, dir string) dynamic.ResourceInterface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dynamic.NewForConfigOrDie(config).Resource(isobarv1alpha2.GroupVersion.WithResource(isobarv1alpha2.ResourceAgentIdentities)).Namespace("default")
 }
 
 // killPlane kills the control plane on a directory, as a power cut does.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
@@ -163,6 +164,15 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	s.log.Info("API server ready", slog.String("url", s.plane.URL()))
+	client, err := dynamic.NewForConfig(s.config)
+	if err != nil {
+		return err
+	}
+	if n, err := endTokens(ctx, s.dataDir, client); err != nil {
+		return err
+	} else if n > 0 {
+		s.log.Warn("restored from a backup: its join tokens are ended, since they may have been used meanwhile", slog.Int("tokens", n))
+	}
 	s.tell("STATUS=starting the controller")
 	if err := s.startController(ctx); err != nil {
 		return err
