@@ -28,6 +28,9 @@ import (
 
 const defaultHealth = "127.0.0.1:10351"
 
+// offWait is for how long rules may wait for the cloud.
+const offWait = 10 * time.Second
+
 type vmFlags struct {
 	name, antrea, state, identity string
 	ssh, bypass, inner, outer     []string
@@ -242,21 +245,36 @@ func (h *vmHealth) handler() http.Handler {
 
 func offCommand() *cobra.Command {
 	var state string
+	var wait time.Duration
+	var now bool
 	cmd := &cobra.Command{
 		Use:   "off",
 		Short: "Take the rules off this VM, until they are switched on",
-		Long: `Takes away Isobar's table of nftables, and nothing else, at once, whether the agent runs or not, and whether its server
-can be reached or not. It stays so over restarts of the agent and of the machine, until "isobar-agent on".`,
+		Long: `Takes away Isobar's table of nftables, and nothing else, whether the agent runs or not, and whether its server can be reached or
+not. It stays so over restarts of the agent and of the machine, until "isobar-agent on".
+
+Where the agent runs, it first tells its server, and the rules stay until the answer says that the cloud enforces on this machine, or that it is in
+no cloud; but for --wait at most, and not where the server has been away for half a minute. --now waits for nobody.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := vm.Off(cmd.Context(), state, 0); err != nil {
+			out := cmd.OutOrStdout()
+			if wait < 0 || wait > vm.LeaveMost {
+				return fmt.Errorf("--wait %s: want 0 to %s", wait, vm.LeaveMost)
+			}
+			if now {
+				wait = 0
+			}
+			why, err := vm.Leave(cmd.Context(), state, 0, wait, func(text string) { fmt.Fprintln(out, text) })
+			if err != nil {
 				return rooted(err)
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "off: no policy is enforced on this machine until isobar-agent on")
+			fmt.Fprintf(out, "off: no policy is enforced by Isobar's agent on this machine until isobar-agent on (%s)\n", why)
 			return nil
 		},
 	}
 	cmd.Flags().StringVar(&state, "state-dir", vm.DefaultStateDir, "that of the agent")
+	cmd.Flags().DurationVar(&wait, "wait", offWait, "for how long the rules may stay until the cloud enforces")
+	cmd.Flags().BoolVar(&now, "now", false, "wait for nobody")
 	return cmd
 }
 
@@ -303,8 +321,11 @@ all policies are enforced as they are written.`,
 			r, err := askStatus(addr)
 			if err != nil {
 				fmt.Fprintf(out, "State:     no agent answers at %s: %v\n", addr, err)
-				if vm.IsOff(state) {
+				switch {
+				case vm.IsOff(state):
 					fmt.Fprintln(out, "Switch:    off")
+				case vm.IsLeaving(state):
+					fmt.Fprintln(out, "Switch:    off as soon as an agent runs; isobar-agent off is quicker")
 				}
 				return errors.New("the agent does not run, or cannot be asked")
 			}

@@ -2,11 +2,13 @@ package controller
 
 import (
 	"context"
+	"strings"
 
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/machines"
@@ -52,26 +54,44 @@ func (r *Runtime) Report(_ context.Context, says *runtimev1alpha1.VirtualMachine
 		c.o.Machines.Forget(key)
 		return nil, apiserver.ErrNoNode
 	}
-	if enforces, ok := c.cloudEnforces(key); ok {
-		c.o.Machines.SetCondition(key, enforces)
-		if now, ok := c.o.Machines.Get(key); ok {
-			out = now
-		}
+	c.o.Machines.SetCondition(key, c.cloudEnforces(key, node, says.Status.State))
+	if now, ok := c.o.Machines.Get(key); ok {
+		out = now
 	}
 	return out, nil
 }
 
-// cloudEnforces says whether the cloud enforces on the VM of an ExternalNode; ok is false where
-// it is in no cloud.
-func (c *Controller) cloudEnforces(key types.NamespacedName) (out metav1.Condition, ok bool) {
+// cloudEnforces says whether the cloud enforces on the VM of an ExternalNode, whose agent says that it is in a state.
+func (c *Controller) cloudEnforces(key types.NamespacedName, node entity, state runtimev1alpha1.AgentState) metav1.Condition {
+	out := metav1.Condition{Type: runtimev1alpha1.ConditionCloudEnforces, Status: metav1.ConditionFalse}
+	hasNone := c.hasNoCloud(key, node) // asked first: see isGone
 	c.mu.Lock()
 	i, ok := c.imports.Get(workloadID(key))
+	side := c.agentSides[workloadID(key)]
 	c.mu.Unlock()
-	out = metav1.Condition{Type: runtimev1alpha1.ConditionCloudEnforces, Status: metav1.ConditionFalse, Reason: "LeftToAgent", Message: "the agent alone enforces on the VM, or its cloud not yet"}
-	if ok && c.cloudHolds(i) {
-		out.Status, out.Reason, out.Message = metav1.ConditionTrue, "Enforced", "the cloud enforces the policies of the VM"
+	switch {
+	case ok && c.cloudHolds(i) && !(state == runtimev1alpha1.AgentOff && mayBeTaken(side)):
+		out.Status, out.Reason, out.Message = metav1.ConditionTrue, runtimev1alpha1.ReasonEnforced, "the cloud enforces the policies of the VM"
+	case ok:
+		out.Reason, out.Message = runtimev1alpha1.ReasonLeftToAgent, "the agent alone enforces on the VM, or its cloud not yet"
+	case hasNone:
+		out.Reason, out.Message = runtimev1alpha1.ReasonNoCloud, "the VM is in no cloud that Isobar knows"
+	default:
+		out.Status, out.Reason, out.Message = metav1.ConditionUnknown, runtimev1alpha1.ReasonUnread, "it is not known yet whether a cloud has the VM"
 	}
-	return out, ok
+	return out
+}
+
+// mayBeTaken says whether the world that is being made may be one in which the agent enforces, because it was begun
+// before the agent said that it is off.
+func mayBeTaken(side agentSide) bool { return side != noAgent && side != off && side != doubled }
+
+// hasNoCloud says whether it is known that no VM of a cloud has the name of an ExternalNode.
+func (c *Controller) hasNoCloud(key types.NamespacedName, node entity) bool {
+	if !strings.HasPrefix(key.Name, cloudv1alpha1.ExternalEntityName("")) {
+		return true // none is ever called so
+	}
+	return node.isOurs() && c.accountMirror.isSynced() && c.isStale(node)
 }
 
 // RuntimeInfos returns what agents say now.

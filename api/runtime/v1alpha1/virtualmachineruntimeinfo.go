@@ -45,7 +45,15 @@ const (
 	ConditionConnected         = "Connected"         // the agent has said something lately
 	ConditionAddressesAccepted = "AddressesAccepted" // all that it reports stand for the VM
 	ConditionOneMachine        = "OneMachine"        // false when two machines take turns under one name
-	ConditionCloudEnforces     = "CloudEnforces"     // of a cloud's VM: its cloud enforces its policies as they are now
+	ConditionCloudEnforces     = "CloudEnforces"     // the VM's cloud enforces its policies as they are now
+)
+
+// Reasons of the condition CloudEnforces. Where it is unknown, or missing, an agent must take it that a cloud may have to enforce.
+const (
+	ReasonEnforced    = "Enforced"    // true
+	ReasonLeftToAgent = "LeftToAgent" // false: the agent alone enforces, or the cloud not yet
+	ReasonNoCloud     = "NoCloud"     // false, and it will not be true: no cloud has the VM
+	ReasonUnread      = "Unread"      // unknown: it is not known yet whether a cloud has the VM
 )
 
 // VirtualMachineRuntimeInfoStatus is what the agent says, and what the server makes of it.

@@ -157,7 +157,9 @@ func TestKill(t *testing.T) {
 // reboot forgets what the kernel has.
 func (w *world) reboot() {
 	w.Helper()
-	w.stop()
+	if w.stop != nil {
+		w.stop()
+	}
 	d := nft.NewDriver(nft.Config{NetNS: int(w.vm.Fd()), Place: func() nft.Place { return nft.Place{Locals: []nft.Local{}} }})
 	defer d.Close()
 	_, err := plan.NewSyncer("", d).Sync(w.Context(), policy.Ruleset{})

@@ -15,7 +15,9 @@ type Reply struct {
 	VM string `json:"vm"` // namespace and name of the ExternalNode
 	Status
 	// Inner are the interfaces that lead to what is behind the machine.
-	Inner    []string  `json:"inner,omitempty"`
+	Inner []string `json:"inner,omitempty"`
+	// Leaving means that the rules are in force still, until a cloud enforces.
+	Leaving  bool      `json:"leaving,omitempty"`
 	Kept     bool      `json:"kept,omitempty"` // the controller has not been reached since the start
 	LastGood time.Time `json:"lastGood,omitzero"`
 	// Lacks are the kinds of which the controller has read less than is enforced, which stays.
@@ -27,7 +29,7 @@ type Reply struct {
 // Reply returns what to answer.
 func (m *Machine) Reply() Reply {
 	a := m.r.agent.Status()
-	out := Reply{VM: m.r.o.Namespace + "/" + m.r.o.Name, Status: m.Status(), Inner: m.Inner(), Kept: a.Kept, LastGood: a.LastGood, Lacks: a.Lag.Lacks}
+	out := Reply{VM: m.r.o.Namespace + "/" + m.r.o.Name, Status: m.Status(), Inner: m.Inner(), Kept: a.Kept, LastGood: a.LastGood, Leaving: IsLeaving(m.r.o.StateDir), Lacks: a.Lag.Lacks}
 	for _, r := range a.Report.Refusals {
 		out.Refusals = append(out.Refusals, fmt.Sprintf("%s: %s", r.Policy, r.Message))
 	}
@@ -53,6 +55,9 @@ func (r Reply) Print(out io.Writer) {
 	}[r.State]
 	if r.State == runtimev1alpha1.AgentEnforcing && r.Kept {
 		state = "enforcing what was kept: the controller has not been reached since the start"
+	}
+	if r.Leaving {
+		state = "leaving: it is switched off as soon as the cloud enforces, or the time for that is over"
 	}
 	if len(r.Lacks) > 0 {
 		state += "; the controller lags behind that in " + strings.Join(r.Lacks, ", ")

@@ -38,18 +38,24 @@ const (
 // report tells the server how this machine is, until ctx ends: now and then, and at once when that is another.
 func (r *run) report(ctx context.Context) error {
 	told, next, fails := Status{}, time.Time{}, ""
+	taken, left := time.Now(), "" // when a report last was; the wish to leave that was reported last
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(reportPause):
 		}
+		l, isLeaving := readLeaving(r.o.StateDir) // before the status: what was said before the wish is no answer to it
 		now := r.Status()
-		if time.Now().Before(next) && (fails != "" || reflect.DeepEqual(now, told)) {
+		if time.Now().Before(next) && (fails != "" || reflect.DeepEqual(now, told)) && (!isLeaving || l.text == left) {
 			continue
 		}
-		err := r.post(ctx, now)
-		told, next = now, time.Now().Add(reportEvery)
+		most := reportMost
+		if isLeaving {
+			most = leavePost
+		}
+		conditions, err := r.post(ctx, now, most)
+		told, next, left = now, time.Now().Add(reportEvery), l.text
 		was := fails
 		fails = ""
 		if err != nil {
@@ -58,28 +64,44 @@ func (r *run) report(ctx context.Context) error {
 		if fails != was && fails != "" && ctx.Err() == nil {
 			r.o.Log.Info("the server is told later how this machine is", "error", fails)
 		}
+		isAway := err != nil && time.Since(taken) >= r.o.AwayAfter
+		if err == nil {
+			taken = time.Now()
+		}
+		if !isLeaving || now.State != runtimev1alpha1.AgentOff {
+			continue
+		}
+		next = time.Now().Add(leaveEvery)
+		switch why := ended(conditions); {
+		case why != "":
+			r.leave(ctx, l, why)
+		case isAway:
+			r.leave(ctx, l, EndedAway)
+		default:
+			r.heardOf(l, conditions)
+		}
 	}
 }
 
-// post tells the server of a Status. Replicas that do not lead send away, and whoever comes next is another.
-func (r *run) post(ctx context.Context, s Status) (err error) {
+// post tells the server of a Status, and returns what it thinks of the machine. Replicas that do not lead send away, and whoever comes next is another.
+func (r *run) post(ctx context.Context, s Status, most time.Duration) (conditions []metav1.Condition, err error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	if r.o.Post != nil {
 		return r.o.Post(ctx, s)
 	}
-	ctx, cancel := context.WithTimeout(ctx, reportMost)
-	defer cancel()
 	for range 4 {
 		var again bool
-		if again, err = r.poster.post(ctx, r.o.Namespace, r.o.Name, s); !again {
-			return err
+		if conditions, again, err = r.poster.post(ctx, r.o.Namespace, r.o.Name, s); !again {
+			return conditions, err
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return nil, err
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	return err
+	return nil, err
 }
 
 // poster posts VirtualMachineRuntimeInfos.
@@ -90,19 +112,19 @@ type poster struct {
 }
 
 // answerMost bounds what is read of an answer.
-const answerMost = 16 << 10
+const answerMost = 1 << 20
 
 // post posts a Status. Again says that another replica might take it.
-func (p *poster) post(ctx context.Context, namespace, name string, s Status) (again bool, err error) {
+func (p *poster) post(ctx context.Context, namespace, name string, s Status) (conditions []metav1.Condition, again bool, err error) {
 	if p.config == nil { // at first, and where the last try has failed: another server may be there
 		config, err := p.endpoint(ctx)
 		if err != nil {
-			return false, fmt.Errorf("find the server: %w", err)
+			return nil, false, fmt.Errorf("find the server: %w", err)
 		}
 		c := rest.CopyConfig(config)
 		c.Timeout = 0
 		if p.client, err = rest.HTTPClientFor(c); err != nil {
-			return false, err
+			return nil, false, err
 		}
 		// Another host must not be shown our credentials.
 		p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -118,7 +140,7 @@ func (p *poster) post(ctx context.Context, namespace, name string, s Status) (ag
 	hasTLS := len(config.CAData) > 0 || config.CAFile != "" || config.Insecure || config.CertFile != "" || len(config.CertData) > 0
 	base, path, err := rest.DefaultServerURL(config.Host, "/apis", runtimev1alpha1.GroupVersion, hasTLS)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	base.Path = path
 	body, err := json.Marshal(runtimev1alpha1.VirtualMachineRuntimeInfo{
@@ -126,27 +148,31 @@ func (p *poster) post(ctx context.Context, namespace, name string, s Status) (ag
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Status: s,
 	})
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	url := base.JoinPath("namespaces", namespace, runtimev1alpha1.ResourceVirtualMachineRuntimeInfos).String()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Accept", "application/json")
 	answer, err := p.client.Do(request)
 	if err != nil {
-		return false, err
+		return nil, false, err
 	}
 	defer answer.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, answerMost))
 	if answer.StatusCode >= 200 && answer.StatusCode <= 299 {
-		return false, nil
+		var taken runtimev1alpha1.VirtualMachineRuntimeInfo
+		if json.Unmarshal(text, &taken) != nil {
+			return nil, false, nil // it is taken; nothing else is said
+		}
+		return taken.Status.Conditions, false, nil
 	}
 	var status metav1.Status
 	_ = json.Unmarshal(text, &status)
-	return answer.StatusCode == http.StatusServiceUnavailable, fmt.Errorf("%s: %s", answer.Status, cut(status.Message))
+	return nil, answer.StatusCode == http.StatusServiceUnavailable, fmt.Errorf("%s: %s", answer.Status, cut(status.Message))
 }
 
 // cut cuts a text to errorMost bytes.
@@ -165,7 +191,7 @@ func (r *run) Status() Status {
 	s.State = runtimev1alpha1.AgentEnforcing
 	var why error
 	switch guilty := r.watchdog.Guilty(); {
-	case IsOff(r.o.StateDir):
+	case IsOff(r.o.StateDir), IsLeaving(r.o.StateDir): // who leaves says so before it does
 		s.State, s.RealizedPolicies, s.FailedPolicies = runtimev1alpha1.AgentOff, 0, 0
 	case !a.Known:
 		s.State, why = runtimev1alpha1.AgentWaiting, r.unknown()

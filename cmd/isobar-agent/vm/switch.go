@@ -24,6 +24,7 @@ const (
 	policiesDir = "policies"
 	goodDir     = "good"
 	offFile     = "off"      // there: the machine is switched off
+	leaveFile   = "leaving"  // there: it is to be switched off
 	lockFile    = "lock"     // held by who writes the table
 	runningFile = "running"  // held by the agent that runs
 	hadFile     = "enforced" // there: the machine has had rules
@@ -53,6 +54,13 @@ type table struct {
 
 // now returns the mode of the write that is under way.
 func (t *table) now() mode { return t.mode } // asked by the driver, while t.mu is held
+
+// isOtherThan says whether the last write was of a machine that is on, when it is off, or the other way round.
+func (t *table) isOtherThan(isOff bool) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mode != 0 && (t.mode == modeOff) != isOff
+}
 
 // Sync makes the kernel enforce rs, or nothing where the machine is switched off.
 func (t *table) Sync(ctx context.Context, rs policy.Ruleset) (plan.Report, error) {
@@ -116,18 +124,7 @@ func IsOff(dir string) bool {
 // writes none any more, however often it starts. No agent needs to run, and no server. netNS is the machine's network
 // namespace, or 0 for the caller's.
 func Off(ctx context.Context, dir string, netNS int) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	unlock, err := lock(dir)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := touch(filepath.Join(dir, offFile)); err != nil {
-		return err
-	}
-	return takeAway(ctx, netNS)
+	return leaveNow(ctx, dir, netNS, EndedAtOnce, nil)
 }
 
 // takeAway deletes the table, if it is there and Isobar's.
@@ -138,7 +135,7 @@ func takeAway(ctx context.Context, netNS int) error {
 	return err
 }
 
-// On undoes Off. The agent enforces again within a second, where one runs.
+// On undoes Off and Leave. The agent enforces again within a second, where one runs.
 func On(dir string) error {
 	unlock, err := lock(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,10 +145,16 @@ func On(dir string) error {
 		return err
 	}
 	defer unlock()
-	if err := os.Remove(filepath.Join(dir, offFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	// The wish to be off first: alone it would be fulfilled anew.
+	for _, name := range []string{leaveFile, offFile} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := syncDir(dir); err != nil {
+			return err
+		}
 	}
-	return syncDir(dir)
+	return nil
 }
 
 // touch makes an empty file, which is there after a crash, too.
@@ -215,7 +218,7 @@ func Uninstall(ctx context.Context, dir string, netNS int, more ...string) error
 		return err
 	}
 	var errs []error
-	for _, name := range append([]string{policiesDir, goodDir, hadFile, lockFile, offFile, runningFile}, more...) {
+	for _, name := range append([]string{policiesDir, goodDir, hadFile, lockFile, offFile, leaveFile, leaveFile + ".next", runningFile}, more...) {
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {

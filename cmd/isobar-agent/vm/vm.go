@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"isobar.dev/cmd/isobar-agent/node"
 	"isobar.dev/control/agent"
@@ -51,8 +52,11 @@ type Options struct {
 	// Watch configures the Watchdog; what is 0 in it has a default. NoWatch means none.
 	Watch   WatchdogOptions
 	NoWatch bool
-	// Post tells the controller how the machine is; nil means at its own API.
-	Post func(context.Context, Status) error
+	// Post tells the controller how the machine is, and returns the conditions of its answer; nil means at its own API.
+	Post func(context.Context, Status) ([]metav1.Condition, error)
+	// AwayAfter is how long no report must have been taken before nobody waits for the controller when the machine
+	// is switched off; 0 means 30 s.
+	AwayAfter time.Duration
 	// Expires is when the agent's certificate does; nil where it has none.
 	Expires func() time.Time
 	// CountEvery is how often the controller is told what rules have matched; 0 means 60 s.
@@ -102,6 +106,9 @@ func Run(ctx context.Context, o Options) error {
 	if o.Inner == nil {
 		o.Inner = DefaultInner
 	}
+	if o.AwayAfter == 0 {
+		o.AwayAfter = 30 * time.Second
+	}
 	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
@@ -146,7 +153,8 @@ type run struct {
 	mu       sync.Mutex
 	links    Links
 	linksErr error
-	why      error // why it is not known what to enforce; nil where nothing ever was
+	told     string // the wish to leave to which the server has said that the cloud does not enforce
+	why      error  // why it is not known what to enforce; nil where nothing ever was
 	proven   *policy.Ruleset
 }
 
@@ -161,6 +169,9 @@ func (r *run) part(ctx context.Context, name string, f func(context.Context) err
 
 func (r *run) start(ctx context.Context) error {
 	full, target := r.o.Namespace+"/"+r.o.Name, ""
+	if l, ok := readLeaving(r.o.StateDir); ok && l.isOver(time.Now()) {
+		r.leave(ctx, l, EndedUnanswered) // whoever was to do it has been killed; rules must not come back first
+	}
 	had := hadRules(r.o.StateDir)
 	space := int(r.o.Space.Fd())
 	links, err := readLinks(space, r.o.Inner, r.o.Outer)
@@ -349,14 +360,18 @@ const switchEvery = 500 * time.Millisecond
 
 // followSwitch has the table written anew when the machine is switched off or on.
 func (r *run) followSwitch(ctx context.Context) error {
-	was := IsOff(r.o.StateDir)
+	was, wish := IsOff(r.o.StateDir), leaver{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(switchEvery):
 		}
-		if now := IsOff(r.o.StateDir); now != was {
+		if l, ok := readLeaving(r.o.StateDir); ok && wish.look(l, time.Now()) {
+			r.leave(ctx, l, r.overdue(l))
+		}
+		// Off and on may come between two looks, so what was written last counts, too.
+		if now := IsOff(r.o.StateDir); now != was || r.table.isOtherThan(now) {
 			was = now
 			r.o.Log.Info("switched", "off", now)
 			r.agent.Reread()

@@ -22,6 +22,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
@@ -54,7 +55,8 @@ type world struct {
 	conns   map[net.Conn]bool
 	away    bool
 	vmris   []runtimev1alpha1.VirtualMachineRuntimeInfo
-	reports []string // paths that were posted to
+	thinks  *metav1.Condition // what a report is answered with; nil for nothing
+	reports []string          // paths that were posted to
 
 	machine *vm.Machine
 	stop    func()
@@ -278,6 +280,7 @@ func (w *world) setAway(away bool) {
 func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	i := slices.Index([]string{"networkpolicies", "appliedtogroups", "addressgroups"}, strings.TrimPrefix(r.URL.Path, "/apis/controlplane.antrea.io/v1beta2/"))
 	if r.Method == http.MethodPost {
+		var answer runtimev1alpha1.VirtualMachineRuntimeInfo
 		w.mu.Lock()
 		w.reports = append(w.reports, r.URL.Path)
 		if strings.HasSuffix(r.URL.Path, "/namespaces/vms/virtualmachineruntimeinfos") {
@@ -286,9 +289,17 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 				w.Error(err)
 			}
 			w.vmris = append(w.vmris, x)
+			if w.thinks != nil {
+				x.Status.Conditions = []metav1.Condition{*w.thinks}
+			}
+			answer = x
 		}
 		w.mu.Unlock()
+		out.Header().Set("Content-Type", "application/json")
 		out.WriteHeader(http.StatusCreated)
+		if answer.Name != "" {
+			_ = json.NewEncoder(out).Encode(answer)
+		}
 		return
 	}
 	if i < 0 {
