@@ -182,7 +182,7 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	s.spawn(ctx, "kubeconfig", func(ctx context.Context) error { return s.keepKubeconfig(ctx, kubeconfig) })
-	if err := s.made.WaitReady(ctx); err != nil {
+	if err := errors.Join(s.made.WaitReady(ctx), s.made.WaitTold(ctx)); err != nil {
 		return err
 	}
 	s.spawn(ctx, "watchdog", s.watchdog)

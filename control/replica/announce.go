@@ -30,7 +30,11 @@ func (r *Replica) announce(ctx context.Context) error {
 			Namespace: r.o.AgentNamespace, Replicas: r.service(), Bundle: r.api.CABundle(), TakeOver: r.o.TakeOver,
 		}))
 	}
-	errs = append(errs, announce.Servers(ctx, r.core, r.o.APITarget.Namespace, r.agentServers(), r.api.CABundle()))
+	err := announce.Servers(ctx, r.core, r.o.APITarget.Namespace, r.agentServers(), r.api.CABundle())
+	if err == nil {
+		r.isTold.Do(func() { close(r.told) })
+	}
+	errs = append(errs, err)
 	return errors.Join(append(errs, r.beat(ctx))...)
 }
 

@@ -90,6 +90,17 @@ func (r *Replica) WaitReady(ctx context.Context) error {
 	}
 }
 
+// WaitTold returns when this Replica, which leads and has a ControlPlane, has told by which URLs and authorities machines
+// outside the cluster can join, or with ctx's error.
+func (r *Replica) WaitTold(ctx context.Context) error {
+	select {
+	case <-r.told:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func hasBundle(bundle []byte) error {
 	if len(bundle) == 0 {
 		return errors.New("there is no certificate yet")

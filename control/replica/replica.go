@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -104,13 +105,15 @@ type Replica struct {
 	identities    *identity.Agents
 	issuer        *authority.Clients
 	moved         chan struct{} // holds one: endpoints of the replicas are others
+	isTold        sync.Once
+	told          chan struct{} // closed when machines outside the cluster can find this replica
 }
 
 // New returns a Replica of the API server that config reaches, which it asks for the ID
 // of the cluster. It listens, and starts nothing; call Start.
 func New(ctx context.Context, config *rest.Config, o Options) (*Replica, error) {
 	o.Every = cmp.Or(o.Every, time.Minute)
-	r := &Replica{config: config, o: o, log: o.Controller.Log, office: o.Controller.Office, moved: make(chan struct{}, 1)}
+	r := &Replica{config: config, o: o, log: o.Controller.Log, office: o.Controller.Office, moved: make(chan struct{}, 1), told: make(chan struct{})}
 	if r.log == nil {
 		r.log = slog.Default()
 	}
