@@ -24,6 +24,7 @@ var fixed = map[string]string{
 	"enable-debug-log":       "logLevel is the same, and counts without a restart",
 	"kubeconfig":             "the Pod's service account",
 	"antrea-kubeconfig":      "a file, which the chart does not mount",
+	"agent-server":           "the configuration's agentServers",
 	"help":                   "cobra's",
 }
 
@@ -37,7 +38,8 @@ cloudResourcePrefix: nephe
 cloudSyncInterval: 61
 cloudSecurityGroupVisibility: true
 leavePolicyStatus: true
-controlPlane: {enabled: true, agentNamespace: agents, takeOver: true}
+leaveExternalNodes: true
+controlPlane: {enabled: true, agentNamespace: agents, agentServers: ["https://isobar.example.org:10443"], takeOver: true}
 podNetwork: vpc-1
 nodeNetwork: vpc-2
 services: {api: a, webhook: w}
@@ -58,7 +60,7 @@ logFormat: text
 		}
 	}
 	want := config{
-		CloudResourcePrefix: "nephe", CloudSyncInterval: 61, CloudSecurityGroupVisibility: true, LeavePolicyStatus: true, ControlPlane: true, AgentNamespace: "agents", TakeOver: true,
+		CloudResourcePrefix: "nephe", CloudSyncInterval: 61, CloudSecurityGroupVisibility: true, LeavePolicyStatus: true, LeaveExternalNodes: true, ControlPlane: true, AgentNamespace: "agents", AgentServers: []string{"https://isobar.example.org:10443"}, TakeOver: true,
 		PodNetwork: "vpc-1", NodeNetwork: "vpc-2",
 		Service: service{"a", 443}, WebhookService: service{"w", 443}, Namespaces: []string{"shop"}, LogLevel: "debug", LogFormat: "text",
 	}

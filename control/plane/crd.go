@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -112,10 +113,17 @@ func waitServed(ctx context.Context, client dynamic.Interface, crd *unstructured
 	}
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	touch := time.Now().Add(touchAfter)
 	for {
 		ok, err := isServed(ctx, client, crd.GetName(), resources)
 		if ok || err != nil {
 			return err
+		}
+		if time.Now().After(touch) {
+			if err := touchCRD(ctx, client, crd.GetName()); err != nil {
+				return err
+			}
+			touch = time.Now().Add(touchAfter)
 		}
 		select {
 		case <-tick.C:
@@ -123,6 +131,21 @@ func waitServed(ctx context.Context, client dynamic.Interface, crd *unstructured
 			return ctx.Err()
 		}
 	}
+}
+
+// touchAfter is how long a server may take for a CRD before it is reminded.
+const touchAfter = 2 * time.Second
+
+// touchCRD changes a CRD and changes it back. A kube-apiserver that is killed when it has accepted the names of a CRD, and has not
+// established it, thinks of it no more after its next start, for five minutes, unless it hears of a change.
+func touchCRD(ctx context.Context, client dynamic.Interface, name string) error {
+	for _, value := range []string{`"true"`, "null"} {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{"isobar.dev/touched":%s}}}`, value)
+		if _, err := client.Resource(crdResource).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func isServed(ctx context.Context, client dynamic.Interface, name string, resources []schema.GroupVersionResource) (bool, error) {

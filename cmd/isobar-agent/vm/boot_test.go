@@ -80,8 +80,11 @@ func (w *world) echo() net.Conn {
 		l, err = net.Listen("tcp", at)
 		return err
 	}))
+	taken := make(chan struct{})
 	go func() {
-		if c, err := l.Accept(); err == nil {
+		c, err := l.Accept()
+		close(taken)
+		if err == nil {
 			_, _ = io.Copy(c, c)
 			c.Close()
 		}
@@ -91,6 +94,7 @@ func (w *world) echo() net.Conn {
 		c, err = net.DialTimeout("tcp", at, 10*time.Second)
 		return err
 	}))
+	<-taken // one that is not is reset with the listener
 	w.must(l.Close())
 	w.Cleanup(func() { c.Close() })
 	return c

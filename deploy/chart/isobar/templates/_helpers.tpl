@@ -29,7 +29,9 @@ agentNamespace: {{ .Values.controlPlane.agentNamespace | quote }}
 {{- if and (not .Values.controlPlane.enabled) .Values.controlPlane.agentServers }}
 {{- fail "controlPlane.agentServers: there is nothing to tell agents of without controlPlane.enabled" }}
 {{- end }}
-agentServers: {{ toJson .Values.controlPlane.agentServers }}
+{{- with .Values.controlPlane.agentServers }}
+agentServers: {{ toJson . }}
+{{- end }}
 takeOver: {{ .Values.controlPlane.takeOver }}
 podNetwork: {{ .Values.podNetwork | quote }}
 nodeNetwork: {{ .Values.nodeNetwork | quote }}
