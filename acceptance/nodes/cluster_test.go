@@ -39,6 +39,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 
+	"isobar.dev/acceptance/process"
 	"isobar.dev/acceptance/wire"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	"isobar.dev/cmd/isobar-agent/node"
@@ -73,7 +74,7 @@ type cluster struct {
 	hub    *wire.Proxy // of the controller, for agents
 	behind *wire.Proxy // of the API server, for the controller; nil where that is replicas
 	agents []*agent
-	launch *launcher
+	launch *process.Launcher
 	failed chan string // what a kubelet could not do, lately
 
 	ns, kubeconfig string // of replicas
@@ -108,7 +109,7 @@ func newCluster(t testing.TB, o options) *cluster {
 	e := planetest.Start(t)
 	e.ApplyCRDs(t, "../../deploy/crd")
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
-	c := &cluster{t: t, began: time.Now(), config: e.Config(), launch: newLauncher(t), pods: map[string]*pod{}, isGone: map[string]bool{}, failed: make(chan string, 1), dir: t.TempDir()}
+	c := &cluster{t: t, began: time.Now(), config: e.Config(), launch: process.NewLauncher(t), pods: map[string]*pod{}, isGone: map[string]bool{}, failed: make(chan string, 1), dir: t.TempDir()}
 	c.config.QPS = -1
 	c.client, c.core = dynamic.NewForConfigOrDie(c.config), kubernetes.NewForConfigOrDie(c.config)
 	c.shop.base = strings.ToLower(strings.NewReplacer("_", "-", "/", "-").Replace(t.Name()))
@@ -572,14 +573,14 @@ type agent struct {
 	api, hub      string // kubeconfigs
 	mount         string // how the shell makes its /var/lib; empty means that it is state
 	limits        string // of the shell, before the agent
-	p             *process
+	p             *process.Process
 }
 
 // start starts the process, on the Node's network.
 func (a *agent) start() {
 	a.c.t.Helper()
 	script := cmp.Or(a.mount, `mount --bind "$STATE" /var/lib`) + " && " + a.limits + ` exec "$@"`
-	p, err := a.c.launch.start(a.node.Space, append(os.Environ(), "STATE="+a.state), "/bin/sh", "-c", script, "sh",
+	p, err := a.c.launch.Start(a.node.Space, append(os.Environ(), "STATE="+a.state), nil, "/bin/sh", "-c", script, "sh",
 		a.program, "--node-name", a.node.Name, "--kubeconfig", a.api, "--antrea-kubeconfig", a.hub, "--cni-socket", a.socket, "--log-level", "debug")
 	if err != nil {
 		a.c.t.Fatal(err)
@@ -592,8 +593,8 @@ func (a *agent) kill() {
 	if a.p == nil {
 		return
 	}
-	a.p.kill()
-	if text := a.p.log.String(); a.c.t.Failed() {
+	a.p.Kill()
+	if text := a.p.Log.String(); a.c.t.Failed() {
 		a.c.t.Logf("%s's log ends with:\n%s", a.node.Name, text[max(0, len(text)-3000):])
 	}
 	a.p = nil
@@ -641,8 +642,8 @@ func (a *agent) await(what string, check func(agentStatus) bool) {
 		if err == nil && check(s) {
 			return ""
 		}
-		if a.p != nil && a.p.isOver() {
-			a.c.t.Fatalf("the agent of %s ended:\n%s", a.node.Name, a.p.log.String())
+		if a.p != nil && a.p.IsOver() {
+			a.c.t.Fatalf("the agent of %s ended:\n%s", a.node.Name, a.p.Log.String())
 		}
 		return fmt.Sprintf("%+v %v", s, err)
 	})

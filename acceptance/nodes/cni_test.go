@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"isobar.dev/acceptance/process"
 	"isobar.dev/cmd/isobar-cni/plugin"
 )
 
@@ -84,7 +85,7 @@ func TestF20_ManyCommands(t *testing.T) {
 func addAndRemove(c *cluster, a *agent, runtime *libcni.CNIConfig, conf *libcni.NetworkConfigList, i int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	space, err := c.launch.space()
+	space, err := process.Space()
 	if err != nil {
 		return err
 	}

@@ -1,14 +1,12 @@
 package nodes_test
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"isobar.dev/acceptance/process"
 	"isobar.dev/acceptance/replicas"
 	"isobar.dev/cmd/isobar-cni/plugin"
 	"isobar.dev/control/plane/planetest"
@@ -26,36 +24,8 @@ func TestMain(m *testing.M) {
 	planetest.Main(m)
 }
 
-// programs are the real ones, made once, and paths to them. The process holds them open;
-// nothing of them is left on the disk, however it ends.
-var programs = sync.OnceValues(func() (paths map[string]string, err error) {
-	dir, err := os.MkdirTemp("", "isobar-")
-	if err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	names := []string{"isobar-agent", plugin.Name}
-	args := []string{"build", "-o", dir + "/"}
-	for _, name := range names {
-		args = append(args, "isobar.dev/cmd/"+name)
-	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the agent and its plugin: %w\n%s", err, out)
-	}
-	paths = map[string]string{}
-	for _, name := range names {
-		f, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			return nil, err
-		}
-		paths[name] = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
-		held = append(held, f)
-	}
-	return paths, nil
-})
-
-// held are files that stay open. It is a package variable, since nothing else refers to them.
-var held []*os.File
+// programs are the real ones, made once, and paths to them.
+var programs = sync.OnceValues(func() (map[string]string, error) { return process.Programs("isobar-agent", plugin.Name) })
 
 // needs skips where the machine cannot be a cluster, and returns the paths of programs.
 func needs(t testing.TB) map[string]string {

@@ -41,6 +41,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 
+	"isobar.dev/acceptance/process"
 	"isobar.dev/acceptance/wire"
 	"isobar.dev/cmd/isobar-cni/plugin"
 	"isobar.dev/control/plane/planetest"
@@ -51,11 +52,11 @@ import (
 
 // confined runs a command in a network namespace as a container's runtime would: with mounts of its own, in which the
 // kernel's settings are read-only but where sysctls is, and with these capabilities and no others.
-func confined(t testing.TB, space ns.NetNS, sysctls string, capabilities []uintptr, env []string, name string, args ...string) *process {
+func confined(t testing.TB, space ns.NetNS, sysctls string, capabilities []uintptr, env []string, name string, args ...string) *process.Process {
 	t.Helper()
-	p := &process{cmd: exec.Command(name, args...), ended: make(chan struct{})}
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = env, &p.log, &p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p := &process.Process{Cmd: exec.Command(name, args...), Ended: make(chan struct{})}
+	p.Cmd.Env, p.Cmd.Stdout, p.Cmd.Stderr = env, &p.Log, &p.Log
+	p.Cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: nothing else may run on a thread like this
@@ -86,21 +87,21 @@ func confined(t testing.TB, space ns.NetNS, sysctls string, capabilities []uintp
 					}
 				}
 			}
-			return p.cmd.Start()
+			return p.Cmd.Start()
 		}()
 		started <- err
 		if err == nil {
-			_ = p.cmd.Wait() // or the process would end with the thread
+			_ = p.Cmd.Wait() // or the process would end with the thread
 		}
-		close(p.ended)
+		close(p.Ended)
 	}()
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p.kill()
+		p.Kill()
 		if t.Failed() {
-			t.Logf("%s:\n%s", name, p.log.String())
+			t.Logf("%s:\n%s", name, p.Log.String())
 		}
 	})
 	return p
@@ -241,9 +242,9 @@ func TestAgentRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	install := confined(t, n.Space, dirs["none"], nil, nil, paths["isobar-agent"], "install", "--from="+image, "--to="+dirs["cni-bin"])
-	<-install.ended
-	if !install.cmd.ProcessState.Success() {
-		t.Fatalf("install: %s", install.log.String())
+	<-install.Ended
+	if !install.Cmd.ProcessState.Success() {
+		t.Fatalf("install: %s", install.Log.String())
 	}
 	socket := filepath.Join(c.dir, "cni.sock")
 	args := slices.DeleteFunc(slices.Clone(spec.Containers[0].Args), func(a string) bool {
@@ -260,8 +261,8 @@ func TestAgentRights(t *testing.T) {
 
 	conf := filepath.Join(dirs["cni-conf"], "10-isobar.conflist")
 	eventually(t, "the network's configuration", func() string {
-		if agent.isOver() {
-			t.Fatalf("the agent has ended: %s", agent.log.String())
+		if agent.IsOver() {
+			t.Fatalf("the agent has ended: %s", agent.Log.String())
 		}
 		_, err := os.Stat(conf)
 		return errorText(err)
@@ -338,7 +339,7 @@ func TestAgentRights(t *testing.T) {
 	if err := cni.DelNetworkList(t.Context(), network, rt); err != nil {
 		t.Errorf("DEL: %v", err)
 	}
-	if log := agent.log.String(); strings.Contains(log, "orbidden") || strings.Contains(log, "not permitted") || strings.Contains(log, "level=WARN") {
+	if log := agent.Log.String(); strings.Contains(log, "orbidden") || strings.Contains(log, "not permitted") || strings.Contains(log, "level=WARN") {
 		t.Errorf("its log:\n%s", log)
 	}
 }

@@ -146,7 +146,7 @@ func TestF03_Disks(t *testing.T) {
 	restart(a)
 	a.awaitKnown()
 	c.refuses(a, "F3: the disk is full", "no space left on device", func() {
-		if err := os.Remove(fmt.Sprintf("/proc/%d/root/var/lib/filler", a.p.cmd.Process.Pid)); err != nil {
+		if err := os.Remove(fmt.Sprintf("/proc/%d/root/var/lib/filler", a.p.Cmd.Process.Pid)); err != nil {
 			t.Fatal(err)
 		}
 	})

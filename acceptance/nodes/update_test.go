@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"isobar.dev/acceptance/process"
 	antreav1alpha2 "isobar.dev/api/antrea/v1alpha2"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	"isobar.dev/control/plane/planetest"
@@ -52,7 +53,7 @@ func update(b *testing.B, size int) {
 	paths := needs(b)
 	e := planetest.Start(b)
 	e.ApplyCRDs(b, "../../deploy/crd")
-	c := &cluster{t: b, began: time.Now(), config: e.Config(), launch: newLauncher(b), pods: map[string]*pod{}, failed: make(chan string, 1), dir: b.TempDir(), m: model{}}
+	c := &cluster{t: b, began: time.Now(), config: e.Config(), launch: process.NewLauncher(b), pods: map[string]*pod{}, failed: make(chan string, 1), dir: b.TempDir(), m: model{}}
 	c.config.QPS = -1
 	c.client, c.core = dynamic.NewForConfigOrDie(c.config), kubernetes.NewForConfigOrDie(c.config)
 	c.shop = shop{base: fmt.Sprint("update-", size), nodes: []string{"node-1", "node-2"}}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"isobar.dev/acceptance/process"
 	"isobar.dev/policy"
 	simlab "isobar.dev/sim/lab"
 )
@@ -96,9 +97,9 @@ func (e *estate) awaitClosed(from, to *vm, port uint16, since time.Time) time.Du
 func (e *estate) cpu() (agents, server time.Duration) {
 	e.t.Helper()
 	for _, v := range e.vms {
-		agents += e.used(v.agent.cmd.Process.Pid)
+		agents += e.used(v.agent.Cmd.Process.Pid)
 	}
-	return agents, e.used(e.server.cmd.Process.Pid) + e.usedByChildren(e.server.cmd.Process.Pid)
+	return agents, e.used(e.server.Cmd.Process.Pid) + e.usedByChildren(e.server.Cmd.Process.Pid)
 }
 
 // used is the processor time of a process so far.
@@ -131,8 +132,8 @@ func (e *estate) usedByChildren(pid int) (sum time.Duration) {
 }
 
 // memory is a line of what the kernel says of a process, in MiB.
-func (e *estate) memory(p *process, line string) float64 {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", p.cmd.Process.Pid))
+func (e *estate) memory(p *process.Process, line string) float64 {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", p.Cmd.Process.Pid))
 	if err != nil {
 		e.t.Fatal(err)
 	}

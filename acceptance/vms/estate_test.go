@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"isobar.dev/acceptance/process"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 	"isobar.dev/control/plane"
 	"isobar.dev/policy"
@@ -45,13 +46,13 @@ type estate struct {
 	t       testing.TB
 	dir     string
 	paths   map[string]string
-	launch  *launcher
+	launch  *process.Launcher
 	network *network
 
 	hub     *machine // on which the server runs
 	dataDir string
 	life    time.Duration // of agents' certificates
-	server  *process
+	server  *process.Process
 	config  *rest.Config
 	core    kubernetes.Interface
 	client  dynamic.Interface
@@ -66,7 +67,7 @@ type vm struct {
 	e      *estate
 	labels map[string]string
 	state  string // folder
-	agent  *process
+	agent  *process.Process
 }
 
 // newEstate starts a server, and VMs that have joined, which the labels are of.
@@ -77,7 +78,7 @@ func newEstate(t testing.TB, labels []map[string]string) *estate {
 
 func newEstateWith(t testing.TB, life time.Duration, labels []map[string]string) *estate {
 	t.Helper()
-	e := &estate{t: t, life: life, dir: t.TempDir(), paths: needs(t), launch: newLauncher(t), network: newNetwork(t)}
+	e := &estate{t: t, life: life, dir: t.TempDir(), paths: needs(t), launch: process.NewLauncher(t), network: newNetwork(t)}
 	e.hub, e.dataDir = e.network.add("hub"), filepath.Join(e.dir, "server")
 	bin := filepath.Join(e.dir, "bin") // where the server finds its control plane
 	if err := errors.Join(os.Mkdir(bin, 0o700), os.Symlink(e.paths[plane.BinaryName], filepath.Join(bin, plane.BinaryName))); err != nil {
@@ -85,7 +86,7 @@ func newEstateWith(t testing.TB, life time.Duration, labels []map[string]string)
 	}
 	t.Cleanup(func() {
 		if e.server != nil {
-			e.server.kill()
+			e.server.Kill()
 		}
 	})
 	e.startServer()
@@ -115,22 +116,22 @@ func (e *estate) startServer() {
 	var err error
 	kubeconfig := filepath.Join(e.dataDir, "kubeconfig")
 	_ = os.Remove(kubeconfig)
-	e.server, err = e.launch.start(e.hub.space, e.env(), "", e.paths["isobar"], "server", "--data-dir", e.dataDir, "--listen", "0.0.0.0:6443", "--agents-listen", "0.0.0.0:10443",
+	e.server, err = e.launch.Start(e.hub.space, e.env(), nil, e.paths["isobar"], "server", "--data-dir", e.dataDir, "--listen", "0.0.0.0:6443", "--agents-listen", "0.0.0.0:10443",
 		"--host", e.hubAddr().String(), "--metrics-listen", "0", "--agent-certificates-for", e.life.String())
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	eventually(e.t, "server", func() string {
 		switch {
-		case e.server.isOver():
-			e.t.Fatalf("the server ended: %v\n%s", e.server.err, &e.server.log)
-		case !strings.Contains(e.server.log.String(), "msg=ready"):
-			return "it says: " + e.server.log.String()
+		case e.server.IsOver():
+			e.t.Fatalf("the server ended: %v\n%s", e.server.Err, &e.server.Log)
+		case !strings.Contains(e.server.Log.String(), "msg=ready"):
+			return "it says: " + e.server.Log.String()
 		}
 		return ""
 	})
 	if e.config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
-		e.t.Fatalf("%v\n%s", err, &e.server.log)
+		e.t.Fatalf("%v\n%s", err, &e.server.Log)
 	}
 	e.config.QPS = -1
 	e.config.Dial = e.hub.dial
@@ -161,20 +162,20 @@ func (e *estate) isobar(args ...string) string {
 
 func (e *estate) run(at *machine, stdin, program string, args ...string) string {
 	e.t.Helper()
-	p, err := e.launch.start(at.space, e.env(), stdin, program, args...)
+	p, err := e.launch.Start(at.space, e.env(), strings.NewReader(stdin), program, args...)
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 	case <-time.After(patience):
-		p.kill()
-		e.t.Fatalf("%v did not end: %s", args, &p.log)
+		p.Kill()
+		e.t.Fatalf("%v did not end: %s", args, &p.Log)
 	}
-	if p.err != nil {
-		e.t.Fatalf("%v: %v: %s", args, p.err, &p.log)
+	if p.Err != nil {
+		e.t.Fatalf("%v: %v: %s", args, p.Err, &p.Log)
 	}
-	return p.log.String()
+	return p.Log.String()
 }
 
 // token is what `isobar token create` prints.
@@ -230,7 +231,7 @@ func (e *estate) join(name string, labels map[string]string) *vm {
 func (v *vm) start() {
 	v.e.t.Helper()
 	var err error
-	v.agent, err = v.e.launch.start(v.space, v.e.env(), "", v.e.paths["isobar-agent"], "vm", "--state-dir", filepath.Join(v.state, "agent"), "--identity-dir", v.identity(), "--health-addr", "0")
+	v.agent, err = v.e.launch.Start(v.space, v.e.env(), nil, v.e.paths["isobar-agent"], "vm", "--state-dir", filepath.Join(v.state, "agent"), "--identity-dir", v.identity(), "--health-addr", "0")
 	if err != nil {
 		v.e.t.Fatal(err)
 	}
@@ -238,7 +239,7 @@ func (v *vm) start() {
 
 func (v *vm) kill() {
 	if v.agent != nil {
-		v.agent.kill()
+		v.agent.Kill()
 	}
 }
 
@@ -264,15 +265,15 @@ func (v *vm) report() (runtimev1alpha1.VirtualMachineRuntimeInfo, error) {
 func (e *estate) awaitState(v *vm, want runtimev1alpha1.AgentState) {
 	e.t.Helper()
 	eventually(e.t, "agent of "+v.name, func() string {
-		if v.agent.isOver() {
-			e.t.Fatalf("the agent of %s ended: %v\n%s", v.name, v.agent.err, &v.agent.log)
+		if v.agent.IsOver() {
+			e.t.Fatalf("the agent of %s ended: %v\n%s", v.name, v.agent.Err, &v.agent.Log)
 		}
 		r, err := v.report()
 		if err != nil {
-			return err.Error() + "\n" + v.agent.log.String()
+			return err.Error() + "\n" + v.agent.Log.String()
 		}
 		if r.Status.State != want {
-			return fmt.Sprintf("is %s, want %s: %s\n%s", r.Status.State, want, r.Status.LastError, &v.agent.log)
+			return fmt.Sprintf("is %s, want %s: %s\n%s", r.Status.State, want, r.Status.LastError, &v.agent.Log)
 		}
 		return ""
 	})

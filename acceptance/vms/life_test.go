@@ -74,7 +74,7 @@ func TestServerGoesAndComesBack(t *testing.T) {
 	e.awaitRealized()
 	e.compare("at first")
 
-	e.server.kill()
+	e.server.Kill()
 	e.compareAgain("while the server is away")
 	e.vms[1].kill()
 	e.vms[1].start()
@@ -90,7 +90,7 @@ func TestServerGoesAndComesBack(t *testing.T) {
 	e.apply(clusterPolicies, onlyWeb("db", 5432))
 	e.awaitRealized()
 	e.compare("after the backup")
-	e.server.kill()
+	e.server.Kill()
 	e.dataDir = filepath.Join(e.dir, "restored")
 	e.run(e.hub, "", e.paths["isobar"], "server", "restore", backup, "--data-dir", e.dataDir)
 	e.startServer()

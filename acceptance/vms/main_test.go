@@ -2,14 +2,11 @@ package vms_test
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	"isobar.dev/acceptance/process"
 	"isobar.dev/control/plane"
 	simlab "isobar.dev/sim/lab"
 )
@@ -17,48 +14,16 @@ import (
 // patience bounds every wait. The machine may be busy.
 const patience = 120 * time.Second
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	for _, f := range held {
-		_ = f.Close()
-	}
-	os.Exit(code)
-}
-
-// programs are the real ones, made once, and paths to them. The process holds them open; nothing of them
-// is left on the disk, however it ends. A program without a place of its own finds no control plane beside it: its
-// folder comes by PATH.
+// programs are the real ones, made once, and paths to them. A program without a place of its own finds no control plane
+// beside it: its folder comes by PATH.
 var programs = sync.OnceValues(func() (map[string]string, error) {
-	dir, err := os.MkdirTemp("", "isobar-")
+	paths, err := process.Programs("isobar", "isobar-agent")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	names := []string{"isobar", "isobar-agent"}
-	args := []string{"build", "-o", dir + "/"}
-	for _, name := range names {
-		args = append(args, "isobar.dev/cmd/"+name)
-	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the programs: %w\n%s", err, out)
-	}
-	paths := map[string]string{}
-	for _, name := range names {
-		f, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			return nil, err
-		}
-		paths[name] = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
-		held = append(held, f)
-	}
-	if paths[plane.BinaryName], err = plane.Build(context.Background(), plane.Search{}); err != nil {
-		return nil, err
-	}
-	return paths, nil
+	paths[plane.BinaryName], err = plane.Build(context.Background(), plane.Search{CheckoutOnly: true})
+	return paths, err
 })
-
-// held are files that stay open. It is a package variable, since nothing else refers to them.
-var held []*os.File
 
 // needs skips where the machine cannot be several, and returns the paths of programs.
 func needs(t testing.TB) map[string]string {

@@ -6,12 +6,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"testing"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+
+	"isobar.dev/acceptance/process"
 )
 
 // lans is how many networks there are. Each machine has an interface in each.
@@ -68,35 +68,27 @@ func newNetwork(t testing.TB) *network {
 // newSpace makes a network namespace that lasts until the test ends.
 func newSpace(t testing.TB) ns.NetNS {
 	t.Helper()
-	type made struct {
-		space ns.NetNS
-		err   error
-	}
-	done := make(chan made)
-	go func() {
-		runtime.LockOSThread() // for good: the thread, which is elsewhere then, ends with the goroutine
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- made{err: err}
-			return
-		}
-		space, err := ns.GetNS(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()))
-		for name, value := range map[string]string{"accept_dad": "0", "accept_ra": "0"} {
-			if err == nil {
-				err = os.WriteFile("/proc/sys/net/ipv6/conf/default/"+name, []byte(value), 0)
-			}
-		}
-		done <- made{space, err}
-	}()
-	m := <-done
-	if m.err != nil {
-		t.Fatal(m.err)
+	space, err := process.Space()
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := m.space.Close(); err != nil {
+		if err := space.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return m.space
+	err = space.Do(func(ns.NetNS) error { // addresses are ready at once, and nobody gives out others
+		for _, name := range []string{"accept_dad", "accept_ra"} {
+			if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/"+name, []byte("0"), 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return space
 }
 
 func (n *network) within(space ns.NetNS, f func() error) {
