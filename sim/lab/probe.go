@@ -124,7 +124,9 @@ func serve(probes []Probe) (servers, error) {
 		}
 		seen[key] = true
 		if p.Protocol == "UDP" {
-			c, err := in(p.To, func() (*net.UDPConn, error) { return net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)) })
+			c, err := listening(func() (*net.UDPConn, error) {
+				return in(p.To, func() (*net.UDPConn, error) { return net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)) })
+			})
 			if err != nil {
 				return out, err
 			}
@@ -132,7 +134,9 @@ func serve(probes []Probe) (servers, error) {
 			go echo(c)
 			continue
 		}
-		l, err := in(p.To, func() (net.Listener, error) { return net.Listen("tcp", at.String()) })
+		l, err := listening(func() (net.Listener, error) {
+			return in(p.To, func() (net.Listener, error) { return net.Listen("tcp", at.String()) })
+		})
 		if err != nil {
 			return out, err
 		}
@@ -140,6 +144,17 @@ func serve(probes []Probe) (servers, error) {
 		go accept(l)
 	}
 	return out, nil
+}
+
+// listening listens, and once more where the one before, which was closed, has yet to let go: whoever
+// waits there does first.
+func listening[T any](listen func() (T, error)) (T, error) {
+	for end := time.Now().Add(time.Second); ; time.Sleep(time.Millisecond) {
+		l, err := listen()
+		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(end) {
+			return l, err
+		}
+	}
 }
 
 func echo(c *net.UDPConn) {
