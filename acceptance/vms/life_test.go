@@ -135,7 +135,7 @@ func TestOffAndRevoked(t *testing.T) {
 	eventually(t, "the agent to be refused", func() string {
 		r, err := db.report()
 		if err != nil {
-			return "" // nothing is known of it any more
+			return err.Error()
 		}
 		for _, c := range r.Status.Conditions {
 			if c.Type == runtimev1alpha1.ConditionConnected && c.Status == metav1.ConditionFalse {
