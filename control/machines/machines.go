@@ -305,7 +305,7 @@ func AddrsOf(n runtimev1alpha1.VirtualMachineInterface) []netip.Addr {
 	var out []netip.Addr
 	for _, text := range n.IPs {
 		a, err := netip.ParseAddr(text)
-		if a = a.Unmap(); err == nil && a.Zone() == "" && (a.IsGlobalUnicast() || a.IsPrivate()) && a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		if a = a.Unmap(); err == nil && a.Zone() == "" && a.IsGlobalUnicast() {
 			out = append(out, a)
 		}
 	}
