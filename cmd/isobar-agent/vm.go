@@ -28,9 +28,6 @@ import (
 
 const defaultHealth = "127.0.0.1:10351"
 
-// offWait is for how long rules may wait for the cloud.
-const offWait = 10 * time.Second
-
 type vmFlags struct {
 	name, antrea, state, identity string
 	ssh, bypass, inner, outer     []string
@@ -241,71 +238,6 @@ func (h *vmHealth) handler() http.Handler {
 		_ = json.NewEncoder(w).Encode(m.Reply())
 	})
 	return mux
-}
-
-func offCommand() *cobra.Command {
-	var state string
-	var wait time.Duration
-	var now bool
-	cmd := &cobra.Command{
-		Use:   "off",
-		Short: "Take the rules off this VM, until they are switched on",
-		Long: `Takes away Isobar's table of nftables, and nothing else, whether the agent runs or not, and whether its server can be reached or
-not. It stays so over restarts of the agent and of the machine, until "isobar-agent on".
-
-Where the agent runs, it first tells its server, and the rules stay until the answer says that the cloud enforces on this machine, or that it is in
-no cloud; but for --wait at most, and not where the server has been away for half a minute. --now waits for nobody.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			out := cmd.OutOrStdout()
-			if wait < 0 || wait > vm.LeaveMost {
-				return fmt.Errorf("--wait %s: want 0 to %s", wait, vm.LeaveMost)
-			}
-			if now {
-				wait = 0
-			}
-			why, err := vm.Leave(cmd.Context(), state, 0, wait, func(text string) { fmt.Fprintln(out, text) })
-			if err != nil {
-				return rooted(err)
-			}
-			fmt.Fprintf(out, "off: no policy is enforced by Isobar's agent on this machine until isobar-agent on (%s)\n", why)
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&state, "state-dir", vm.DefaultStateDir, "that of the agent")
-	cmd.Flags().DurationVar(&wait, "wait", offWait, "for how long the rules may stay until the cloud enforces")
-	cmd.Flags().BoolVar(&now, "now", false, "wait for nobody")
-	return cmd
-}
-
-func onCommand() *cobra.Command {
-	var state string
-	cmd := &cobra.Command{
-		Use:   "on",
-		Short: "Undo off",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := vm.On(state); err != nil {
-				return rooted(err)
-			}
-			text := "on: the agent enforces policies again"
-			if !vm.IsRunning(state) {
-				text = "on: policies are enforced again when the agent runs"
-			}
-			fmt.Fprintln(cmd.OutOrStdout(), text)
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&state, "state-dir", vm.DefaultStateDir, "that of the agent")
-	return cmd
-}
-
-// rooted says who may do what has failed.
-func rooted(err error) error {
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("%w (this needs root)", err)
-	}
-	return err
 }
 
 func statusCommand() *cobra.Command {

@@ -15,7 +15,7 @@ import (
 
 func agentCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "agent", Short: "Ask the agent of this Node or VM, or end the identity of a VM's"}
-	cmd.AddCommand(agentStatusCommand(), agentNamesCommand(), agentOffCommand(), agentOnCommand(), agentRevokeCommand())
+	cmd.AddCommand(agentStatusCommand(), agentNamesCommand(), vm.OffCommand("isobar agent on"), vm.OnCommand(), agentRevokeCommand())
 	return cmd
 }
 
@@ -54,50 +54,6 @@ or that it is not known; 1 that the agent could not be asked.`,
 	}
 	cmd.Flags().StringVar(&addr, "health-addr", "127.0.0.1:10351", "address that the agent was given by --health-addr")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or empty for text")
-	return cmd
-}
-
-func agentOffCommand() *cobra.Command {
-	var state string
-	var wait time.Duration
-	var now bool
-	cmd := &cobra.Command{
-		Use:   "off",
-		Short: "Take the rules off this VM, until they are switched on",
-		Long: `Takes away Isobar's table of nftables on this VM, and nothing else, whether its agent runs or not, and whether its
-server can be reached or not. It stays so until "isobar agent on". Where the agent runs, the rules stay until its server
-says that the cloud enforces on this VM, or that it is in none; but for --wait at most. Needs root.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			out := cmd.OutOrStdout()
-			if wait < 0 || wait > vm.LeaveMost {
-				return fmt.Errorf("--wait %s: want 0 to %s", wait, vm.LeaveMost)
-			}
-			if now {
-				wait = 0
-			}
-			why, err := vm.Leave(cmd.Context(), state, 0, wait, func(text string) { fmt.Fprintln(out, text) })
-			if err == nil {
-				fmt.Fprintf(out, "off (%s)\n", why)
-			}
-			return err
-		},
-	}
-	cmd.Flags().StringVar(&state, "state-dir", vm.DefaultStateDir, "that of the agent")
-	cmd.Flags().DurationVar(&wait, "wait", 10*time.Second, "for how long the rules may stay until the cloud enforces")
-	cmd.Flags().BoolVar(&now, "now", false, "wait for nobody")
-	return cmd
-}
-
-func agentOnCommand() *cobra.Command {
-	var state string
-	cmd := &cobra.Command{
-		Use:   "on",
-		Short: "Undo off",
-		Args:  cobra.NoArgs,
-		RunE:  func(*cobra.Command, []string) error { return vm.On(state) },
-	}
-	cmd.Flags().StringVar(&state, "state-dir", vm.DefaultStateDir, "that of the agent")
 	return cmd
 }
 

@@ -168,7 +168,7 @@ func (r *run) part(ctx context.Context, name string, f func(context.Context) err
 }
 
 func (r *run) start(ctx context.Context) error {
-	full, target := r.o.Namespace+"/"+r.o.Name, ""
+	full := r.o.Namespace + "/" + r.o.Name
 	if l, ok := readLeaving(r.o.StateDir); ok && l.isOver(time.Now()) {
 		r.leave(ctx, l, EndedUnanswered) // whoever was to do it has been killed; rules must not come back first
 	}
@@ -182,17 +182,16 @@ func (r *run) start(ctx context.Context) error {
 		return err
 	}
 	r.source = source
-	target = full
 	r.driver = nft.NewDriver(nft.Config{NetNS: space, Place: r.place})
-	r.table = &table{dir: r.o.StateDir, syncer: plan.NewSyncer(target, r.o.Metrics.Driver(r.driver))}
+	r.table = &table{dir: r.o.StateDir, syncer: plan.NewSyncer(full, r.o.Metrics.Driver(r.driver))}
 	w := r.o.Watch
 	w.Prove, w.Again, w.Proven, w.Log = source.Prove, func() { r.agent.Again() }, r.noteProven, r.o.Log
 	w.Off = func() bool { return IsOff(r.o.StateDir) }
 	if r.o.NoWatch {
 		w.Prove = func(context.Context) error { return nil }
 	}
-	r.watchdog = NewWatchdog(r.table, r.readGood(target), w)
-	r.agent = agent.New(agent.Options{Target: target, Source: source, Enforcer: &noted{r.watchdog, r}, Meter: r.o.Metrics, Log: r.o.Log}, nil)
+	r.watchdog = NewWatchdog(r.table, r.readGood(full), w)
+	r.agent = agent.New(agent.Options{Target: full, Source: source, Enforcer: &noted{r.watchdog, r}, Meter: r.o.Metrics, Log: r.o.Log}, nil)
 	r.o.Metrics.Tell(node.Told{Agent: r.agent, Source: source, Space: r.o.Space})
 
 	r.part(ctx, "policies", source.Run)
@@ -285,7 +284,7 @@ func (r *run) hold(ctx context.Context, m mode) error {
 			r.table.Forget()
 			_, err = r.table.write(ctx, policy.Ruleset{Target: r.o.Namespace + "/" + r.o.Name}, m, func() bool { return r.source.State() == nil })
 		}
-		wait, now := holdEvery, ""
+		now := ""
 		switch {
 		case ctx.Err() != nil, errors.Is(err, errLate):
 			return nil
@@ -303,7 +302,7 @@ func (r *run) hold(ctx context.Context, m mode) error {
 			return nil
 		case <-r.source.Synced():
 			return nil
-		case <-time.After(wait):
+		case <-time.After(holdEvery):
 		}
 	}
 }
