@@ -189,7 +189,7 @@ contexts: [{name: a, context: {cluster: a, user: a}}]
 current-context: a
 END
 mkdir -p "$top/root/var/lib/isobar-agent"
-in_root isobar-agent vm --name=shop/db-1 --antrea-kubeconfig=/root/agent.conf --health-addr=0 >"$top/log" 2>&1 &
+chroot "$top/root" isobar-agent vm --name=shop/db-1 --antrea-kubeconfig=/root/agent.conf --health-addr=0 >"$top/log" 2>&1 </dev/null &
 agent=$!
 for i in $(seq 300); do [ -n "$(nft list tables)" ] && break; kill -0 $agent || break; sleep 0.1; done
 [ -n "$(nft list tables)" ] || fail "the agent has made no table: $(cat "$top/log")"
