@@ -321,3 +321,32 @@ func FuzzComment(f *testing.F) {
 		}
 	})
 }
+
+// A process that ends while it replaces the table leaves a second one, which keeps connections from beginning.
+// The next process deletes it, and leaves another's of that name alone.
+func TestWhatKeepsShutIsDeleted(t *testing.T) {
+	r := newRouter(t)
+	k := nft.Kernel{NetNS: int(r.ns)}
+	s := worlds["db"]()
+	r.sync(plan.NewSyncer("", r.driver), s)
+	drop := nft.Rule{Verdict: nft.Drop}
+	all := map[string]nft.Object{"table": {Table: &nft.Table{}}, "chain/forward": {Chain: &nft.Chain{Name: "forward", Hook: nft.Forward, Rules: []nft.Rule{drop}, Marks: []string{""}}}}
+	if err := k.Add("isobar-shut", all, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.verify(s); err == nil {
+		t.Fatal("the second table does nothing")
+	}
+	if report := r.sync(plan.NewSyncer("", r.newDriver()), s); len(report.Changes) > 0 {
+		t.Errorf("changes: %v", report.Changes)
+	}
+	if err := r.verify(s); err != nil {
+		t.Error(err)
+	}
+	if err := k.Make(1, "isobar-shut"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.newDriver().Read(t.Context()); !errors.Is(err, nft.ErrForeign) {
+		t.Errorf("another's table of that name: %v, want ErrForeign", err)
+	}
+}

@@ -3,6 +3,7 @@ package nft
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -108,6 +109,10 @@ func (d *Driver) open() error {
 	}
 	d.ports.Store(c.PID(), true)
 	d.conn, d.missing, d.notes = c, missing, notes
+	if err := d.reopen(); err != nil {
+		d.close()
+		return err
+	}
 	return nil
 }
 
@@ -127,14 +132,27 @@ func (d *Driver) Close() {
 	d.close()
 }
 
-// Apply makes all the changes in one transaction, or none. What goes is deleted by a second
-// one, when no packet can be under way any more that still meets it. Where the error is no
-// [ErrRefused], it is not known whether its changes are made.
+// Apply makes the changes in three transactions, of which the second changes what packets meet, and
+// changes it at once: the first makes what no packet is led to yet, and the third, when no packet can be
+// under way any more that still meets it, deletes what goes. Where the error is no [ErrRefused], it is
+// not known whether its changes are made.
 func (d *Driver) Apply(_ context.Context, changes []plan.Change[Object]) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now, later := phases(changes)
+	if isReplacement(changes) {
+		if err := d.replaceTable(changes); err != nil {
+			return notDone(changes, err)
+		}
+		return nil
+	}
+	first, now, later := phases(changes)
+	if err := d.write(first); err != nil {
+		return notDone(changes, err)
+	}
 	if err := d.write(now); err != nil {
+		if errors.Is(err, ErrRefused) {
+			err = errors.Join(err, d.write(undoing(first)))
+		}
 		return notDone(changes, err)
 	}
 	if len(now) > 0 && len(later) > 0 {
@@ -169,21 +187,44 @@ func (d *Driver) write(changes []plan.Change[Object]) error {
 	return nil
 }
 
-// phases returns the changes that are made first, and the deletions of what those have made useless.
-func phases(changes []plan.Change[Object]) (now, later []plan.Change[Object]) {
+// phases returns the changes in the order of their transactions: what is new and nobody is led to, what
+// changes what packets meet, and the deletions of what that has made useless.
+//
+// A set of ranges is empty for a moment after the transaction that makes it: the kernel begins the new
+// generation, and then fills the copy of the set that packets ask. A rule that is made with it
+// is met by packets that find nothing in it. So such sets are there before the rules that ask them; as all
+// of them are named by their content, none is ever changed.
+func phases(changes []plan.Change[Object]) (first, now, later []plan.Change[Object]) {
+	ranges := false
 	for _, c := range changes {
 		if c.Key == tableKey() && c.Want == nil {
-			return changes, nil
+			return nil, changes, nil
 		}
+		ranges = ranges || c.Have == nil && c.Want.Set != nil && c.Want.Set.Interval
 	}
 	for _, c := range changes {
-		if c.Want == nil {
+		switch {
+		case c.Want == nil:
 			later = append(later, c)
-		} else {
+		case ranges && c.Have == nil && (c.Want.Chain == nil || c.Want.Chain.Hook == 0):
+			first = append(first, c)
+		default:
 			now = append(now, c)
 		}
 	}
-	return now, later
+	return first, now, later
+}
+
+// undoing returns what deletes again what was made.
+func undoing(made []plan.Change[Object]) []plan.Change[Object] {
+	var out []plan.Change[Object]
+	for _, c := range made {
+		if c.Key == tableKey() {
+			return []plan.Change[Object]{{Key: c.Key, Have: c.Want}}
+		}
+		out = append(out, plan.Change[Object]{Key: c.Key, Have: c.Want})
+	}
+	return out
 }
 
 // awaitPackets returns when every packet has passed that was under way: hooks are run under RCU, for a

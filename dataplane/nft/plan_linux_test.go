@@ -236,3 +236,57 @@ func (r *router) insist(list []probe) func() error {
 		return <-done
 	}
 }
+
+// ranged is a world whose denial and allow are each of ranges, which others do not have.
+func ranged(n int) policy.Snapshot {
+	denied := policy.Peers{Blocks: []policy.Block{
+		{Prefix: netip.MustParsePrefix("10.1.0.0/24")}, {Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, byte(n >> 8), byte(n)}), 32)},
+	}}
+	ports := tcp(5432, uint16(10000+n))
+	ports[0].Ports.Last++ // 5432 and 5433
+	return shop(isolating("db", app("db"), rule(policy.Allow, peers("far"), ports)),
+		&policy.Policy{Name: "out", AppliedTo: app("web"), Egress: []policy.Rule{rule(policy.Drop, denied, policy.AllTraffic)}})
+}
+
+// The kernel fills a set of ranges after it has begun to ask the rules that are made with it. No packet ever
+// finds such a set empty, neither of a denial nor of an allow.
+func TestRangesAreFullBeforeTheyAreAsked(t *testing.T) {
+	changes := 800
+	if testing.Short() {
+		changes = 150
+	}
+	r := newRouter(t)
+	k := nft.Kernel{NetNS: int(r.ns)}
+	y := plan.NewSyncer("", r.driver)
+	r.sync(y, ranged(0))
+	var asked []probe
+	for _, p := range all(ranged(0)) {
+		if f := p.Flow; f.Protocol == policy.TCP && f.From.Addr != f.To.Addr && f.From.Addr.Is4() &&
+			(f.From.Addr.As4()[3] == 5 && f.To.Addr.As4()[3] == 3 && f.Port == 5433 || f.From.Addr.As4()[3] == 1 && f.To.Addr.As4()[3] == 4 && f.Port == 8002) {
+			asked = append(asked, p)
+		}
+	}
+	if len(asked) != 2 || asked[0].want == asked[1].want {
+		t.Fatalf("it asks %+v, and not of one that is allowed and one that is denied", asked)
+	}
+	end := r.insist(asked)
+	for n := range changes {
+		r.sync(y, ranged(n+1))
+	}
+	if err := end(); err != nil {
+		t.Error("while rules change: ", err)
+	}
+	asked = slices.DeleteFunc(asked, func(p probe) bool { return p.want == policy.Allow }) // a table that is replaced is shut for a moment
+	end = r.insist(asked)
+	for n := range changes / 10 {
+		spoil := &nft.Chain{Name: "mine", Hook: nft.Forward, Rules: []nft.Rule{{Verdict: nft.Return}}, Marks: []string{""}}
+		if err := k.Add("isobar", map[string]nft.Object{"chain/mine": {Chain: spoil}}, false); err != nil {
+			t.Fatal(err)
+		}
+		y.Forget()
+		r.sync(y, ranged(n))
+	}
+	if err := end(); err != nil {
+		t.Error("while the table is replaced: ", err)
+	}
+}
