@@ -1,0 +1,64 @@
+// IDs of workloads and policies, as paths of pages and as ends of a flow.
+import type { Decision } from "./views.ts";
+
+// pathOf is the page of an ID: each of its parts is a part of the path.
+export function pathOf(page: "policies" | "workloads", id: string): string {
+  return `/${page}/${id.split("/").map(encodeURIComponent).join("/")}`;
+}
+
+// idOf is the inverse; "" where the path is not of that page, or cannot be read.
+export function idOf(page: "policies" | "workloads", path: string): string {
+  const start = `/${page}/`;
+  if (!path.startsWith(start)) return "";
+  try {
+    return path.slice(start.length).split("/").map(decodeURIComponent).join("/");
+  } catch {
+    return "";
+  }
+}
+
+// endOf writes a workload as one names it in a flow: shop/web, node:n1, vm:prod/i-1, ee:dc/old. "" where it cannot be an end.
+export function endOf(id: string): string {
+  const [kind, ...rest] = id.split("/");
+  const name = rest.join("/");
+  switch (kind) {
+    case "pod":
+      return name;
+    case "node":
+      return `node:${name}`;
+    case "vm":
+      return `vm:${name}`;
+    case "ee": {
+      const [namespace, ...entity] = rest;
+      const vm = /^virtualmachine-(.+)$/s.exec(entity.join("/"));
+      return vm ? `vm:${namespace}/${vm[1]}` : `ee:${name}`;
+    }
+  }
+  return "";
+}
+
+// nameOf is an ID without its kind.
+export function nameOf(id: string): string {
+  const i = id.indexOf("/");
+  return i < 0 ? id : id.slice(i + 1);
+}
+
+// policyOf is the ID of the policy that decided; "" where none did.
+export function policyOf(d: Decision): string {
+  if (!d.kind || !d.policy) return "";
+  return d.namespace ? `${d.kind}/${d.namespace}/${d.policy}` : `${d.kind}/${d.policy}`;
+}
+
+// What the short form of a kind stands for.
+export const kinds: Record<string, string> = {
+  networkpolicy: "NetworkPolicy",
+  annp: "Antrea NetworkPolicy",
+  acnp: "Antrea ClusterNetworkPolicy",
+  cnp: "ClusterNetworkPolicy",
+  anp: "AdminNetworkPolicy",
+  banp: "BaselineAdminNetworkPolicy",
+};
+
+export function kindName(kind: string): string {
+  return kinds[kind] ?? kind;
+}
