@@ -1,1 +1,0 @@
-import{a as p}from"./chunk-BC2LD7D2.js";import{b as e,d as i,r as o}from"./chunk-LGRXMQXB.js";var t=e(i(),1);function r(){return(0,t.jsx)(p,{title:"Explain",children:(0,t.jsx)(o,{title:"Nothing is here yet"})})}export{r as default};

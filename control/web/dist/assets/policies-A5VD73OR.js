@@ -1,1 +1,0 @@
-import{a as r}from"./chunk-BC2LD7D2.js";import{b as t,d as i,r as o}from"./chunk-LGRXMQXB.js";var e=t(i(),1);function l(){return(0,e.jsx)(r,{title:"Policies",children:(0,e.jsx)(o,{title:"Nothing is here yet"})})}export{l as default};

@@ -1,1 +1,0 @@
-import{a as r}from"./chunk-BC2LD7D2.js";import{b as e,d as o,r as i}from"./chunk-LGRXMQXB.js";var t=e(o(),1);function l(){return(0,t.jsx)(r,{title:"Policy",children:(0,t.jsx)(i,{title:"Nothing is here yet"})})}export{l as default};

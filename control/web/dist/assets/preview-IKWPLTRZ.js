@@ -1,1 +1,0 @@
-import{a as o}from"./chunk-BC2LD7D2.js";import{b as t,d as i,r}from"./chunk-LGRXMQXB.js";var e=t(i(),1);function P(){return(0,e.jsx)(o,{title:"Preview",children:(0,e.jsx)(r,{title:"Nothing is here yet"})})}export{P as default};

@@ -1,1 +1,0 @@
-import{a as i}from"./chunk-BC2LD7D2.js";import{b as t,d as e,r}from"./chunk-LGRXMQXB.js";var o=t(e(),1);function a(){return(0,o.jsx)(i,{title:"Workload",children:(0,o.jsx)(r,{title:"Nothing is here yet"})})}export{a as default};

@@ -1,0 +1,30 @@
+// Names of policies and workloads, as links to their pages.
+import { Link } from "wouter";
+import { kindName, kinds, nameOf, pathOf } from "../ids.ts";
+import { Hidden } from "./states.tsx";
+import { Text } from "./text.tsx";
+
+export function PolicyRef({ id, max = 64 }: { id: string; max?: number }) {
+  if (id === "") return <Hidden>a policy that is not visible to you</Hidden>;
+  const kind = id.split("/", 1)[0]!;
+  return (
+    <Link href={pathOf("policies", id)} className="ref">
+      <abbr className="kind" title={kinds[kind] ? kindName(kind) : undefined}>
+        <Text max={16}>{kind}</Text>
+      </abbr>
+      <Text max={max}>{nameOf(id)}</Text>
+    </Link>
+  );
+}
+
+export function WorkloadRef({ id, max = 64 }: { id: string; max?: number }) {
+  if (id === "" || id === "hidden") return <Hidden />;
+  return (
+    <Link href={pathOf("workloads", id)} className="ref">
+      <abbr className="kind">
+        <Text max={16}>{id.split("/", 1)[0]!}</Text>
+      </abbr>
+      <Text max={max}>{nameOf(id)}</Text>
+    </Link>
+  );
+}
