@@ -1,0 +1,42 @@
+package console
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+)
+
+// view is one question that can be asked.
+type view struct {
+	// answer returns the answer: a value that JSON writes as an object, without the revision. An error that
+	// is for users is an *apierrors.StatusError.
+	answer func(context.Context, *request) (any, error)
+	params []string // that may stand in the query, once each
+	many   []string // that may stand there often
+	isPost bool
+}
+
+func (v view) method() string {
+	if v.isPost {
+		return http.MethodPost
+	}
+	return http.MethodGet
+}
+
+// views are all that there are, by name. It is never changed.
+var views = map[string]view{
+	"me":        {answer: me},
+	"workloads": {answer: workloads, params: []string{"search", "namespace", "kind", "limit", "continue"}},
+}
+
+func viewNames() []string { return slices.Sorted(maps.Keys(views)) }
+
+// request is a question, and what its answer is made of.
+type request struct {
+	*world
+	*sight
+	query
+	body   []byte // of a POST
+	source Source
+}
