@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"isobar.dev/control/apiserver"
+	"isobar.dev/control/console"
 	"isobar.dev/control/plane"
 	"isobar.dev/control/replica"
 	"isobar.dev/control/webhook"
@@ -55,6 +57,13 @@ func (r *resident) startReplica(ctx context.Context, o replica.Options, started 
 	o.Webhook = webhook.Options{Dir: filepath.Join(r.dataDir, "webhook"), Controller: controllerUser, Log: r.log}
 	o.API.Dir = filepath.Join(r.dataDir, "runtime-api")
 	o.APITarget, o.ControlPlane, o.Tiers = apiserver.DefaultTarget, true, tiers
+	client, err := kubernetes.NewForConfig(r.config)
+	if err != nil {
+		return err
+	}
+	if err := console.Grant(ctx, client); err != nil {
+		return err
+	}
 	made, err := replica.New(ctx, r.config, o)
 	if err != nil {
 		return err

@@ -26,8 +26,10 @@ const authConfigMap = "extension-apiserver-authentication"
 
 const (
 	reviewTimeout = 10 * time.Second
-	// A right that was given or taken counts after this time at most.
+	// Who a token stands for is asked again after this time.
 	reviewLife = 10 * time.Second
+	// A right that was given or taken counts after this time at most.
+	rightLife = 5 * time.Second
 )
 
 // authenticate makes config believe whom the API server believes: its front
@@ -85,7 +87,7 @@ func authorize(config *genericapiserver.Config, client kubernetes.Interface, age
 		return fmt.Errorf("authorize: %w", err)
 	}
 	delegated, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: reviewLife, DenyCacheTTL: reviewLife,
+		SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: rightLife, DenyCacheTTL: rightLife,
 		WebhookRetryBackoff: options.DefaultAuthWebhookRetryBackoff(),
 	}.New()
 	if err != nil {

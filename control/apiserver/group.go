@@ -23,6 +23,9 @@ type Group struct {
 	// Elsewhere, when not nil, returns an error for a request that another replica has
 	// to answer. The connection is closed, too, so that the next try may reach that one.
 	Elsewhere func(*request.RequestInfo) error
+	// BoundsItself: its Storage bounds what users may send and have under way. What is posted
+	// to other groups are reports of agents, and bounded as such.
+	BoundsItself bool
 	// Definitions are the schemas of its kinds.
 	Definitions common.GetOpenAPIDefinitions
 }

@@ -81,7 +81,7 @@ func (r *reports) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 			return
 		}
 	}
-	if !ok || req.Method != http.MethodPost {
+	if !ok || g.BoundsItself || req.Method != http.MethodPost {
 		r.next.ServeHTTP(w, req)
 		return
 	}

@@ -8,3 +8,5 @@
 // What is computed of the whole world is shared by all viewers. What is
 // left out for one of them is left out anew for each request.
 package console
+
+//go:generate go tool -modfile=../../tools/go.mod openapi-gen --go-header-file=/dev/null --report-filename=/dev/null --output-pkg=isobar.dev/control/console --output-dir=. --output-file=zz_generated.openapi.go isobar.dev/api/console/v1alpha1

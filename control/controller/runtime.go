@@ -28,6 +28,7 @@ type Runtime struct {
 	policiesSynced chan struct{}
 	groupsSynced   chan struct{} // that of SecurityGroups
 	changed        chan struct{} // holds one
+	revision       *revision
 
 	dirtyMu sync.Mutex
 	dirty   map[types.NamespacedName]struct{} // ExternalEntities that have changed since they were looked at
@@ -56,7 +57,7 @@ var _ apiserver.Inventory = (*Runtime)(nil)
 
 func newRuntime(c *Controller) *Runtime {
 	return &Runtime{
-		c: c, synced: make(chan struct{}), policiesSynced: make(chan struct{}), groupsSynced: make(chan struct{}), changed: make(chan struct{}, 1),
+		c: c, synced: make(chan struct{}), policiesSynced: make(chan struct{}), groupsSynced: make(chan struct{}), changed: make(chan struct{}, 1), revision: newRevision(),
 		dirty: map[types.NamespacedName]struct{}{}, dirtyPolicies: map[string]struct{}{}, dirtyMachines: map[string]struct{}{},
 		managed:  map[accountNetwork]int{},
 		policies: machinePolicies{views: map[string]*view{}, statuses: map[string]*machinePolicyStatus{}},
@@ -75,6 +76,7 @@ func (r *Runtime) Synced() <-chan struct{} { return r.synced }
 func (r *Runtime) Changed() <-chan struct{} { return r.changed }
 
 func (r *Runtime) poke() {
+	r.revision.bump()
 	select {
 	case r.changed <- struct{}{}:
 	default:

@@ -21,6 +21,7 @@ import (
 
 	"isobar.dev/control/apiserver"
 	"isobar.dev/control/authority"
+	"isobar.dev/control/console"
 	"isobar.dev/control/controller"
 	"isobar.dev/control/controlplane"
 	"isobar.dev/control/enroll"
@@ -173,6 +174,7 @@ func (r *Replica) make(ctx context.Context) error {
 		}
 		r.o.API.Machines, r.o.API.MachineGate = r.controller.Runtime(), controlplane.CheckVM
 	}
+	r.o.API.Groups = append(r.o.API.Groups, console.New(r.controller).Group())
 	r.api, err = apiserver.New(r.config, r.controller.Runtime(), r.o.API)
 	return err
 }
