@@ -46,6 +46,27 @@ func ExampleEvaluate() {
 	// 22 Drop isolation networkpolicy/shop/db <nil>
 }
 
+func ExampleSnapshot_WithStaged() {
+	w := &policy.Workload{
+		ID: policy.WorkloadID(policy.KindPod, "shop", "db"), Kind: policy.KindPod, Namespace: "shop", Name: "db", Node: "n",
+		Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2")},
+	}
+	p := &policy.Policy{
+		ID: policy.PolicyID(policy.KubernetesNetworkPolicy, "shop", "closed"), Dialect: policy.KubernetesNetworkPolicy,
+		Namespace: "shop", Name: "closed", Tier: policy.TierKubernetes, IsolatesIngress: true,
+		AppliedTo: policy.Set{Selections: []policy.Selection{{Kind: policy.KindPod, Scope: policy.OneNamespace, Namespace: "shop"}}},
+	}
+	var s policy.Snapshot
+	s.Workloads = s.Workloads.Put(w.ID, w)
+	s = s.PutPolicy(p, policy.Stage)
+
+	f := policy.Flow{From: policy.Endpoint{Addr: netip.MustParseAddr("192.0.2.1")}, To: policy.Endpoint{Workload: w.ID}, Protocol: policy.TCP, Port: 22}
+	now, _ := policy.Evaluate(s, f)
+	then, _ := policy.Evaluate(s.WithStaged(), f)
+	fmt.Println(now.Action, then.Action)
+	// Output: Allow Drop
+}
+
 func ExampleParsePorts() {
 	p, _ := policy.ParsePorts("80-443")
 	fmt.Println(p.Has(443), p.Has(444))

@@ -12,6 +12,11 @@ type Snapshot struct {
 	Groups     Table[*Group]     // by Group.ID
 	Tiers      Table[*Tier]      // by name; the built-in ones need not be here
 	Policies   Table[*Policy]    // by Policy.ID
+
+	// Staged are the policies of [Mode] Stage, by Policy.ID, of which Policies has
+	// none. They mean nothing: they are in a table of their own so that nobody can
+	// enforce one by forgetting to ask. See WithStaged.
+	Staged Table[*Policy]
 }
 
 // Members returns what makes up the group of that ID, its children's parts

@@ -242,7 +242,7 @@ func (e *ec2) recordFor(s policy.Snapshot, from []policy.Flow, tight bool) (end 
 
 // otherPolicies returns the workloads of s with the policies of o.
 func otherPolicies(s, o policy.Snapshot) policy.Snapshot {
-	s.Policies, s.Groups, s.Tiers = o.Policies, o.Groups, o.Tiers
+	s.Policies, s.Staged, s.Groups, s.Tiers = o.Policies, o.Staged, o.Groups, o.Tiers
 	return s
 }
 

@@ -178,7 +178,7 @@ func simFlows(s policy.Snapshot, flows []policy.Flow) []sim.Flow {
 
 // otherPolicies returns the workloads of s with the policies of o.
 func otherPolicies(s, o policy.Snapshot) policy.Snapshot {
-	s.Policies, s.Groups, s.Tiers = o.Policies, o.Groups, o.Tiers
+	s.Policies, s.Staged, s.Groups, s.Tiers = o.Policies, o.Staged, o.Groups, o.Tiers
 	return s
 }
 

@@ -108,6 +108,51 @@ func TestWalks(t *testing.T) {
 			t.Error("a clone lacks a policy or shares one")
 		}
 	})
+	policy.Diff(walk[9].Staged, policytest.Clone(walk[9]).Staged, func(_ string, a, b **policy.Policy) {
+		if a == nil || b == nil || *a == *b {
+			t.Error("a clone lacks a staged policy or shares one")
+		}
+	})
+}
+
+// Walks stage policies that were enforced and enforce what was staged, and none is ever both.
+func TestWalksStage(t *testing.T) {
+	staged, came, went, edited := 0, 0, 0, 0
+	for seed := range policytest.Seeds(t, 200) {
+		rnd := policytest.Rand(seed)
+		world := policytest.World
+		if seed%4 == 0 {
+			world = policytest.VMWorld
+		}
+		walk := policytest.Walk(rnd, world(rnd, 2+rnd.IntN(10)), 8)
+		for step, s := range walk {
+			for id := range s.Staged.All() {
+				staged++
+				if _, is := s.Policies.Get(id); is {
+					t.Fatalf("seed %d, step %d: %s is staged and enforced", seed, step, id)
+				}
+			}
+			if step == 0 {
+				continue
+			}
+			policy.Diff(walk[step-1].Staged, s.Staged, func(id string, old, now **policy.Policy) {
+				_, was := walk[step-1].Policies.Get(id)
+				_, is := s.Policies.Get(id)
+				switch {
+				case now != nil && was:
+					came++
+				case old != nil && is:
+					went++
+				case old != nil && now != nil:
+					edited++
+				}
+			})
+		}
+	}
+	if min(staged, came, went, edited) == 0 {
+		t.Errorf("of %d staged policies %d were enforced, %d are then, and %d changed: want some of each", staged, came, went, edited)
+	}
+	t.Logf("of %d staged policies %d were enforced, %d are then, and %d changed", staged, came, went, edited)
 }
 
 // Shrink leaves what a failure needs, and nothing else.
@@ -126,7 +171,7 @@ func TestShrink(t *testing.T) {
 		t.Fatal("the world has no block in an ingress rule; choose another seed")
 	}
 	s = policytest.Shrink(s, func(s policy.Snapshot) bool { return blocks(s) > 0 })
-	if s.Workloads.Len()+s.Groups.Len()+s.Namespaces.Len()+s.Tiers.Len()+s.Services.Len() > 0 || s.Policies.Len() != 1 {
+	if s.Workloads.Len()+s.Groups.Len()+s.Namespaces.Len()+s.Tiers.Len()+s.Services.Len()+s.Staged.Len() > 0 || s.Policies.Len() != 1 {
 		t.Errorf("Shrink leaves\n%s", policytest.Print(s))
 	}
 }

@@ -37,15 +37,20 @@ func Print(s policy.Snapshot) string {
 	for name, t := range s.Tiers.All() {
 		fmt.Fprintf(&b, "tier %s %d\n", name, t.Number)
 	}
-	for id, p := range s.Policies.All() {
-		fmt.Fprintf(&b, "policy %s tier %s priority %v to %s isolates %t %t\n", id, p.Tier, p.Priority, printSet(p.AppliedTo), p.IsolatesIngress, p.IsolatesEgress)
+	printPolicies(&b, "policy", s.Policies)
+	printPolicies(&b, "staged policy", s.Staged)
+	return b.String()
+}
+
+func printPolicies(b *strings.Builder, what string, policies policy.Table[*policy.Policy]) {
+	for id, p := range policies.All() {
+		fmt.Fprintf(b, "%s %s tier %s priority %v to %s isolates %t %t\n", what, id, p.Tier, p.Priority, printSet(p.AppliedTo), p.IsolatesIngress, p.IsolatesEgress)
 		for _, d := range []policy.Direction{policy.Ingress, policy.Egress} {
 			for i := range p.Rules(d) {
-				fmt.Fprintf(&b, "  %v %d %s\n", d, i, printRule(&p.Rules(d)[i]))
+				fmt.Fprintf(b, "  %v %d %s\n", d, i, printRule(&p.Rules(d)[i]))
 			}
 		}
 	}
-	return b.String()
 }
 
 func printSet(s policy.Set) string { return fmt.Sprintf("%v%v", s.Selections, s.Groups) }
@@ -84,6 +89,9 @@ func simpler(s policy.Snapshot) []policy.Snapshot {
 		t := s
 		change(&t)
 		out = append(out, t)
+	}
+	for k := range s.Staged.All() {
+		keep(func(t *policy.Snapshot) { t.Staged = t.Staged.Delete(k) })
 	}
 	for k := range s.Policies.All() {
 		keep(func(t *policy.Snapshot) { t.Policies = t.Policies.Delete(k) })

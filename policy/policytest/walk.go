@@ -9,17 +9,20 @@ import (
 
 // Walk returns s and n worlds after it, each a few small edits from the one
 // before: things come, go, move, and change in one field, or are replaced by
-// their equals. It draws the things of a VM world for a VM world.
+// their equals. Policies are staged and enforced. It draws the things of a VM world
+// for a VM world.
 func Walk(rnd *rand.Rand, s policy.Snapshot, n int) []policy.Snapshot {
 	g := &gen{Rand: rnd, size: max(4, s.Workloads.Len()), vm: true, vpcs: 3}
 	for _, w := range s.Workloads.All() {
 		g.vm = g.vm && w.Kind != policy.KindNode && (w.Kind != policy.KindExternal || len(w.Interfaces) > 0)
 	}
-	out := []policy.Snapshot{s}
+	out, beside := []policy.Snapshot{s}, g.beside(s)
 	for range n {
+		was := s.Policies
 		for range pick(g, 1, 1, 1, 2, 5) {
 			s = g.edit(s)
 		}
+		s.Staged = beside.editStaged(s, was)
 		out = append(out, s)
 	}
 	return out
@@ -67,6 +70,7 @@ func Clone(s policy.Snapshot) policy.Snapshot {
 	return policy.Snapshot{
 		Namespaces: cloneTable(s.Namespaces), Workloads: cloneTable(s.Workloads), Services: cloneTable(s.Services),
 		Groups: cloneTable(s.Groups), Tiers: cloneTable(s.Tiers), Policies: cloneTable(s.Policies),
+		Staged: cloneTable(s.Staged),
 	}
 }
 

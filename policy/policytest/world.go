@@ -10,7 +10,8 @@ import (
 )
 
 // World draws a world of about size workloads and as many policies, with every
-// feature of the vocabulary, things that are missing included.
+// feature of the vocabulary, things that are missing included. Some more policies
+// are staged, which must matter to nobody.
 func World(rnd *rand.Rand, size int) policy.Snapshot {
 	g := &gen{Rand: rnd, size: size}
 	return g.world()
@@ -55,6 +56,10 @@ func (g *gen) world() policy.Snapshot {
 	for range 1 + g.IntN(2*g.size+1) {
 		p := g.policy()
 		s.Policies = s.Policies.Put(p.ID, p)
+	}
+	beside := g.beside(s)
+	for range beside.IntN(g.size + 1) {
+		s = beside.stage(s)
 	}
 	return s
 }
