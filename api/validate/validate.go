@@ -82,8 +82,8 @@ const MaxErrors = 32
 // what is admitted but hardly meant. A nil World leaves out what concerns other
 // objects, as for manifests that are read from files.
 //
-// An update that leaves the spec as it was is never refused, so that labels can
-// be changed and finalizers removed whatever became of the rest; neither is one
+// An update that leaves the spec, and a policy's mode, as they were is never refused, so that
+// labels can be changed and finalizers removed whatever became of the rest; neither is one
 // of an object that is being deleted. Kinds that are not known are not refused.
 func Validate(r Request, w World) (errs field.ErrorList, warnings []string) {
 	if r.Operation == Delete {
@@ -92,11 +92,14 @@ func Validate(r Request, w World) (errs field.ErrorList, warnings []string) {
 		}
 		return nil, nil
 	}
-	if isNil(r.Object) || isLeaving(r.Object) || r.Operation == Update && sameSpec(r.Object, r.Old) {
+	if isNil(r.Object) || isLeaving(r.Object) {
 		return nil, nil
 	}
 	v := &validator{w: w}
-	v.object(r)
+	v.mode(r)
+	if r.Operation != Update || !sameSpec(r.Object, r.Old) {
+		v.object(r)
+	}
 	if n := len(v.errs) - MaxErrors; n > 0 {
 		v.errs = append(v.errs[:MaxErrors], field.InternalError(field.NewPath("spec"), fmt.Errorf("and %d more", n)))
 	}

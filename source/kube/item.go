@@ -22,9 +22,10 @@ const (
 // item is one object as the store takes it.
 type item struct {
 	object   Object
-	key      string // in the kind's table
-	version  uint64 // where it last changed; 0 where that is no number
-	value    any    // a pointer to the kind's policy value; nil when it cannot be read
+	key      string      // in the kind's table
+	version  uint64      // where it last changed; 0 where that is no number
+	value    any         // a pointer to the kind's policy value; nil when it cannot be read
+	mode     policy.Mode // of a policy, whether or not it can be read
 	problems []convert.Problem
 }
 
@@ -46,6 +47,10 @@ func (k *kind) read(obj runtime.Object, in *intern.Interner) (*item, error) {
 		key:    k.key(m.GetNamespace(), m.GetName()), version: versionOf(m.GetResourceVersion()),
 	}
 	it.convert(k, obj, in)
+	if _, ok := k.table.(byMode); ok {
+		mode, problems := convert.Mode(m.GetAnnotations())
+		it.mode, it.problems = mode, append(it.problems, problems...)
+	}
 	it.problems = bounded(it.problems)
 	return it, nil
 }

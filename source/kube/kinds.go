@@ -45,7 +45,10 @@ var (
 	services   = of[policy.Service](func(s *policy.Snapshot) *policy.Table[*policy.Service] { return &s.Services })
 	groups     = of[policy.Group](func(s *policy.Snapshot) *policy.Table[*policy.Group] { return &s.Groups })
 	tiers      = of[policy.Tier](func(s *policy.Snapshot) *policy.Table[*policy.Tier] { return &s.Tiers })
-	policies   = of[policy.Policy](func(s *policy.Snapshot) *policy.Table[*policy.Policy] { return &s.Policies })
+	policies   = byMode{
+		of[policy.Policy](func(s *policy.Snapshot) *policy.Table[*policy.Policy] { return &s.Policies }),
+		of[policy.Policy](func(s *policy.Snapshot) *policy.Table[*policy.Policy] { return &s.Staged }),
+	}
 )
 
 // kinds returns all kinds that a Source reads, built-in ones first.

@@ -42,6 +42,8 @@ func TestLay(t *testing.T) {
 		{layPolicy, "annp/x/p", "", ""},
 		{"delete " + layPolicy, "", "annp/x/p", ""},
 		{"delete " + strings.Replace(layPolicy, `"p"`, `"q"`, 1), "annp/x/p", "", "it is not there"},
+		{strings.Replace(layPolicy, `"name":"p"`, `"name":"p","annotations":{"isobar.dev/mode":"Stage"}`, 1), "staged policy annp/x/p", "\npolicy", ""},
+		{strings.Replace(layPolicy, `"name":"p"`, `"name":"p","annotations":{"isobar.dev/mode":"stage"}`, 1), "\npolicy annp/x/p", "staged", `metadata.annotations[isobar.dev/mode]: "stage": want Enforce or Stage`},
 		{layGroup, "group/x/g", "", ""},
 		{strings.Replace(layPolicy, `"priority":5`, `"priority":"high"`, 1), `annp/x/p`, "high", "cannot be read"},
 		{strings.Replace(layPolicy, `"priority":5`, `"priority":6,"prio":1`, 1), `annp/x/p`, "", "spec.prio: unknown field"},

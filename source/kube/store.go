@@ -33,13 +33,16 @@ type Notice struct {
 	// if there is one. A group that was never read counts as one that has parts
 	// which cannot be.
 	Unread bool
+	// Staged: it is a policy that says that it is not to be enforced.
+	Staged bool
 }
 
 // table is one table of a Snapshot, whatever its values are.
 type table interface {
 	has(s *policy.Snapshot, key string) bool
 	len(s *policy.Snapshot) int
-	put(s *policy.Snapshot, key string, value any) (changed bool)
+	// put puts a value, which is nil where the last one stays. Policies alone have modes.
+	put(s *policy.Snapshot, key string, value any, m policy.Mode) (changed bool)
 	// putAll puts items, of which some have no value, for less than to put each.
 	putAll(s *policy.Snapshot, items []*item) (changed bool)
 	delete(s *policy.Snapshot, key string) (changed bool)
@@ -56,8 +59,12 @@ func (t of[V]) has(s *policy.Snapshot, key string) bool {
 
 func (t of[V]) len(s *policy.Snapshot) int { return t(s).Len() }
 
-func (t of[V]) put(s *policy.Snapshot, key string, value any) bool {
-	now, tbl := value.(*V), t(s)
+func (t of[V]) put(s *policy.Snapshot, key string, value any, _ policy.Mode) bool {
+	now, ok := value.(*V)
+	if !ok {
+		return false
+	}
+	tbl := t(s)
 	// An equal value keeps the old pointer, by which Diff sees that nothing changed.
 	if old, ok := tbl.Get(key); ok && reflect.DeepEqual(old, now) {
 		return false
@@ -164,7 +171,7 @@ func (e *edit) put(k *kind, it *item) {
 	if value == nil && k.unread != nil && !k.table.has(&e.snapshot, it.key) {
 		value = k.unread(it.object)
 	}
-	if value != nil && k.table.put(&e.snapshot, it.key, value) {
+	if k.table.put(&e.snapshot, it.key, value, it.mode) {
 		e.changed = true
 	}
 	e.notice(k, it)
@@ -181,7 +188,7 @@ func (e *edit) notice(k *kind, it *item) {
 		}
 		return
 	}
-	now := &Notice{Object: it.object, Problems: it.problems, Unread: it.value == nil}
+	now := &Notice{Object: it.object, Problems: it.problems, Unread: it.value == nil, Staged: it.mode == policy.Stage}
 	if !had || !reflect.DeepEqual(old, now) {
 		e.notices, e.noticed = e.notices.Put(key, now), true
 	}

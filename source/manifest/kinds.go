@@ -94,15 +94,16 @@ type objectOf[T any] interface {
 }
 
 // policyReader reads policies of one kind.
-func policyReader[T any, P objectOf[T]](convert func(P) (*policy.Policy, []convert.Problem)) func(*object) {
+func policyReader[T any, P objectOf[T]](read func(P) (*policy.Policy, []convert.Problem)) func(*object) {
 	return func(o *object) {
 		in := P(new(T))
 		if !o.decode(in) || !o.validate(in) {
 			return
 		}
-		p, problems := convert(in)
-		if o.accept(problems) {
-			o.r.world.Policies = o.r.world.Policies.Put(p.ID, p)
+		p, problems := read(in)
+		mode, more := convert.Mode(in.GetAnnotations())
+		if o.accept(append(problems, more...)) {
+			o.r.world = o.r.world.PutPolicy(p, mode)
 		}
 	}
 }

@@ -116,6 +116,8 @@ func TestReadErrors(t *testing.T) {
 		{"no priority", acnp(`{appliedTo: [{podSelector: {}}], ingress: [{action: Drop}]}`), []string{"-: document 1: ClusterNetworkPolicy p: spec.priority: "}},
 		{"tiers of one number", "apiVersion: crd.antrea.io/v1beta1\nkind: Tier\nmetadata: {name: a}\nspec: {priority: 7}\n---\napiVersion: crd.antrea.io/v1beta1\nkind: Tier\nmetadata: {name: b}\nspec: {priority: 7}\n",
 			[]string{"-: document 2: Tier b: spec.priority: 7: the tier a has it"}},
+		{"a mode that is none", strings.Replace(np, "name: p", `annotations: {isobar.dev/mode: stage}, name: p`, 1),
+			[]string{`-: document 1: NetworkPolicy x/p: metadata.annotations[isobar.dev/mode]: Unsupported value: "stage": supported values: "Enforce", "Stage"`}},
 		{"reserved tier", "apiVersion: crd.antrea.io/v1beta1\nkind: Tier\nmetadata: {name: a}\nspec: {priority: 252}\n", []string{"-: document 1: Tier a: spec.priority: "}},
 	} {
 		w, err := readText(tt.text, manifest.Options{})
@@ -154,6 +156,25 @@ func TestWarnings(t *testing.T) {
 	w, err := readText("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\n"+ns, manifest.Options{IgnoreUnknown: true})
 	if want := []string{"-: document 1: Deployment d: kind Deployment of apps/v1 is not known: ignored"}; err != nil || !slices.Equal(w.Warnings, want) {
 		t.Errorf("ignoring unknown kinds: %q, %v; want %q", w.Warnings, err, want)
+	}
+}
+
+// A policy of any kind is where its mode says; its namespace is needed all the same.
+func TestStaged(t *testing.T) {
+	staged := strings.Replace(np, "name: p", "annotations: {isobar.dev/mode: Stage}, name: p", 1)
+	for _, tt := range []struct {
+		text             string
+		enforced, staged int
+	}{
+		{np, 1, 0},
+		{staged, 0, 1},
+		{strings.Replace(staged, "Stage", "Enforce", 1), 1, 0},
+		{staged + "---\n" + strings.Replace(np, "name: p", "name: q", 1), 1, 1},
+	} {
+		w, err := readText(tt.text, manifest.Options{})
+		if err != nil || w.Snapshot.Policies.Len() != tt.enforced || w.Snapshot.Staged.Len() != tt.staged || w.Snapshot.Namespaces.Len() != 1 {
+			t.Errorf("%s: %v\n%s\nwant %d policies and %d staged", tt.text, err, policytest.Print(w.Snapshot), tt.enforced, tt.staged)
+		}
 	}
 }
 

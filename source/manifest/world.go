@@ -315,7 +315,7 @@ func (r *reader) complete() {
 	for _, w := range r.world.Workloads.All() {
 		r.needNamespace(w.Namespace)
 	}
-	for _, p := range r.world.Policies.All() {
+	for _, p := range r.world.WithStaged().Policies.All() {
 		r.needNamespace(p.Namespace)
 		if _, ok := r.world.TierNumber(p.Tier); !ok {
 			r.warnings = append(r.warnings, fmt.Sprintf("%s: spec.tier: %q does not exist: what the policy denies stands in tier application, what it allows does not count", p.ID, p.Tier))
