@@ -1,6 +1,6 @@
 // Package webhook serves the admission webhooks: it refuses policies, tiers,
 // groups, accounts and selectors that cannot mean what they say, and fills in
-// what upstream fills in.
+// what upstream fills in. Of Kubernetes NetworkPolicies it refuses a mode that is none.
 //
 // Package validate decides. Here is what it needs: a [Server] that speaks
 // AdmissionReview, certificates that it makes and renews itself, reads of other

@@ -61,13 +61,13 @@ func Install(ctx context.Context, client dynamic.Interface, t Target) error {
 	for _, k := range kinds() {
 		if len(k.validates) > 0 {
 			validating.Webhooks = append(validating.Webhooks, admissionregistrationv1.ValidatingWebhook{
-				Name: k.short + ".validate.isobar.dev", ClientConfig: t.at(k.validate), Rules: k.rules(k.validates), MatchConditions: staying(),
+				Name: k.short + ".validate.isobar.dev", ClientConfig: t.at(k.validate), Rules: k.rules(k.validates), MatchConditions: k.conditions(),
 				FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &timeout, AdmissionReviewVersions: []string{"v1"},
 			})
 		}
 		if len(k.mutates) > 0 {
 			mutating.Webhooks = append(mutating.Webhooks, admissionregistrationv1.MutatingWebhook{
-				Name: k.short + ".mutate.isobar.dev", ClientConfig: t.at(k.mutate), Rules: k.rules(k.mutates), MatchConditions: staying(),
+				Name: k.short + ".mutate.isobar.dev", ClientConfig: t.at(k.mutate), Rules: k.rules(k.mutates), MatchConditions: k.conditions(),
 				FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &timeout, AdmissionReviewVersions: []string{"v1"},
 			})
 		}
@@ -87,12 +87,16 @@ func (k kind) rules(ops []admissionregistrationv1.OperationType) []admissionregi
 	}}
 }
 
-// staying leaves out updates of what is being deleted, so that a finalizer can
-// be removed while the server is away.
-func staying() []admissionregistrationv1.MatchCondition {
-	return []admissionregistrationv1.MatchCondition{{
+// conditions leaves out updates of what is being deleted, so that a finalizer can
+// be removed while the server is away, and what the kind need not be asked about.
+func (k kind) conditions() []admissionregistrationv1.MatchCondition {
+	out := []admissionregistrationv1.MatchCondition{{
 		Name: "is-staying", Expression: "object == null || !has(object.metadata.deletionTimestamp)",
 	}}
+	if k.when != "" {
+		out = append(out, admissionregistrationv1.MatchCondition{Name: "concerns-us", Expression: k.when})
+	}
+	return out
 }
 
 // apply is a server-side apply, which writes nothing when nothing changes.

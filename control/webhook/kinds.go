@@ -1,12 +1,16 @@
 package webhook
 
 import (
+	"fmt"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
 	netpolv1alpha1 "isobar.dev/api/netpol/v1alpha1"
 	netpolv1alpha2 "isobar.dev/api/netpol/v1alpha2"
 )
@@ -23,6 +27,9 @@ type kind struct {
 	// The operations that the API server asks about. Deletions that are never
 	// refused are not asked about: they work while we are away.
 	validates, mutates []admissionregistrationv1.OperationType
+	// when is the CEL expression that an object meets which the API server asks about;
+	// empty means that it asks about all.
+	when string
 }
 
 // kinds returns all kinds.
@@ -75,6 +82,14 @@ func kinds() []kind {
 			short: "banp", gvr: admin.WithResource("baselineadminnetworkpolicies"), gvk: admin.WithKind("BaselineAdminNetworkPolicy"),
 			object:   func() runtime.Object { return &netpolv1alpha1.BaselineAdminNetworkPolicy{} },
 			validate: "/validate/banp", validates: ops{create, update},
+		},
+		{
+			// The API server checks them by itself. While we are away it takes those
+			// that say nothing of a mode.
+			short: "np", gvr: networkingv1.SchemeGroupVersion.WithResource("networkpolicies"), gvk: networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"),
+			object:   func() runtime.Object { return &networkingv1.NetworkPolicy{} },
+			validate: "/validate/np", validates: ops{create, update},
+			when: fmt.Sprintf("has(object.metadata.annotations) && '%s' in object.metadata.annotations", isobarv1alpha1.AnnotationMode),
 		},
 		{
 			short: "cpa", gvr: cloud.WithResource("cloudprovideraccounts"), gvk: cloud.WithKind("CloudProviderAccount"),
