@@ -222,6 +222,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.entityQueue.start(ctx, &c.loops, 8, c.report)
 		c.nodeQueue.start(ctx, &c.loops, 4, c.report)
 		c.loops.Go(func() { c.runWorld(ctx) })
+		c.loops.Go(func() { c.runStaged(ctx) })
 		if c.o.Reports != nil {
 			c.loops.Go(func() { c.runReports(ctx) })
 		}

@@ -130,7 +130,7 @@ func (c *Controller) lookAgain() {
 		c.nodeQueue.add(key)
 	}
 	c.mu.Unlock()
-	for id := range c.World().Policies.All() {
+	for id := range c.World().WithStaged().Policies.All() {
 		c.policyQueue.add(id)
 	}
 }

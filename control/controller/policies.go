@@ -126,12 +126,17 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 	if !c.leads() {
 		return nil
 	}
-	p, ok := c.World().Policies.Get(id)
-	if !ok {
+	world := c.World()
+	p, mode := modeOf(world, id)
+	if p == nil {
 		c.tell(nil, id, nil)
 		return nil
 	}
-	agents, settled := c.agentStates(p)
+	var agents []targetState
+	settled := true
+	if mode != policy.Stage { // agents are told of no other
+		agents, settled = c.agentStates(p)
+	}
 	states := append(c.statesOf(id), agents...)
 	if len(states) == 0 && !c.isMine(p.Namespace) {
 		c.tell(nil, id, nil)
@@ -140,7 +145,10 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 	c.mu.Lock()
 	notice := c.notices[id]
 	c.mu.Unlock()
-	troubles := troublesOf(c.World(), p, notice)
+	troubles := troublesOf(world, p, notice)
+	if mode == policy.Stage && c.o.Computed != nil && len(states) > 0 {
+		troubles = append(troubles, enforcedElsewhere(states))
+	}
 	if len(agents) > 0 {
 		troubles = append(troubles, unspoken(c.Feed().Problems(id))...)
 	}
@@ -167,7 +175,12 @@ func (c *Controller) reconcilePolicy(ctx context.Context, id string) error {
 	if !ok || string(have.uid) != p.UID {
 		return nil
 	}
-	next, ok := statusOf(p, have.status, states, troubles, settled && c.isSettled() && !c.awaitsAnyAgent())
+	var next antreav1beta1.NetworkPolicyStatus
+	if mode == policy.Stage {
+		next = stagedStatus(p, have.status, states, troubles, wouldConcern(world, p))
+	} else {
+		next, ok = statusOf(p, have.status, states, troubles, settled && c.isSettled() && !c.awaitsAnyAgent())
+	}
 	if !ok || equalStatus(have.status, next) {
 		return nil
 	}
@@ -200,7 +213,9 @@ func (c *Controller) statesOf(id string) []targetState {
 // is nothing to say: no cloud has to do with it and nobody said otherwise, or not
 // all have been asked since the start (settled) and what is there may be right.
 func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states []targetState, troubles []trouble, settled bool) (next antreav1beta1.NetworkPolicyStatus, ok bool) {
-	if len(states) == 0 && have.Phase == "" && len(troubles) == 0 || !settled && have.Phase != "" && have.ObservedGeneration == p.Generation {
+	// What is said of a policy that was staged is not right any more. That changed no generation.
+	wasStaged := slices.ContainsFunc(have.Conditions, func(c antreav1beta1.PolicyCondition) bool { return c.Type == antreav1beta1.ConditionStaged })
+	if !wasStaged && (len(states) == 0 && have.Phase == "" && len(troubles) == 0 || !settled && have.Phase != "" && have.ObservedGeneration == p.Generation) {
 		return next, false
 	}
 	realized, failed, ofAgents := 0, []string{}, false
@@ -242,16 +257,22 @@ func statusOf(p *policy.Policy, have antreav1beta1.NetworkPolicyStatus, states [
 			failure.Message = strings.ToValidUTF8(failure.Message[:maxAgentFailures], "")
 		}
 	}
-	for _, condition := range []antreav1beta1.PolicyCondition{realizable, failure} {
-		condition.LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
-		for _, was := range have.Conditions {
-			if was.Type == condition.Type && was.Status == condition.Status {
-				condition.LastTransitionTime = was.LastTransitionTime
+	next.Conditions = since(have.Conditions, []antreav1beta1.PolicyCondition{realizable, failure})
+	return next, true
+}
+
+// since returns conditions with the times at which they have become what they are.
+func since(have, now []antreav1beta1.PolicyCondition) []antreav1beta1.PolicyCondition {
+	for i := range now {
+		now[i].Message = bounded(now[i].Message)
+		now[i].LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
+		for _, was := range have {
+			if was.Type == now[i].Type && was.Status == now[i].Status {
+				now[i].LastTransitionTime = was.LastTransitionTime
 			}
 		}
-		next.Conditions = append(next.Conditions, condition)
 	}
-	return next, true
+	return now
 }
 
 // maxAgentFailures is how many bytes upstream has for what agents could not do.
@@ -316,12 +337,17 @@ func (c *Controller) tell(p *policy.Policy, id string, now []complaint) {
 	if p == nil {
 		return
 	}
-	ref := &corev1.ObjectReference{Kind: kindOf[p.Dialect], APIVersion: versionOf[p.Dialect], Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
+	ref := referenceTo(p)
 	for _, x := range now {
 		if !told[x] {
 			c.eventOn(ref, corev1.EventTypeWarning, x.reason, x.message)
 		}
 	}
+}
+
+// referenceTo names the object of a policy.
+func referenceTo(p *policy.Policy) *corev1.ObjectReference {
+	return &corev1.ObjectReference{Kind: kindOf[p.Dialect], APIVersion: versionOf[p.Dialect], Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}
 }
 
 // kindOf and versionOf name the objects that policies are written as.

@@ -8,12 +8,12 @@ import (
 // A policy that cannot be read and never could be, by this process, may be one that is
 // enforced: what it closes would be open without it. So no network is begun with
 // before it is mended or deleted; those that have begun go on, with its last value
-// where there was one.
+// where there was one. One that says that it is staged would close nothing.
 
 // unreadPolicy returns the first policy of which nothing is known, or "".
 func unreadPolicy(notices policy.Table[*kube.Notice], policies policy.Table[*policy.Policy]) string {
 	for _, n := range notices.All() {
-		if !n.Unread {
+		if !n.Unread || n.Staged {
 			continue
 		}
 		if id := policyOf(n.Object); id != "" {

@@ -22,6 +22,7 @@ func TestUnreadPolicy(t *testing.T) {
 		{"nothing", nil, ""},
 		{"a part cannot be read", []*kube.Notice{{Object: object("NetworkPolicy", "p")}}, ""},
 		{"its last value is known", []*kube.Notice{{Object: object("NetworkPolicy", "old"), Unread: true}}, ""},
+		{"nothing of it is known, and it is staged", []*kube.Notice{{Object: object("NetworkPolicy", "p"), Unread: true, Staged: true}}, ""},
 		{"a group stands for itself", []*kube.Notice{{Object: object("Group", "g"), Unread: true}}, ""},
 		{"nothing of it is known", []*kube.Notice{{Object: object("NetworkPolicy", "p"), Unread: true}}, "NetworkPolicy n/p"},
 	} {

@@ -181,11 +181,15 @@ func (c *Controller) updateWorld() {
 	for _, t := range given { // each then knows which of the others have something new
 		t.poke()
 	}
-	w.current.Store(&moment{next, source.Workloads, imports})
+	isFirst := w.current.Swap(&moment{next, source.Workloads, imports}) == nil
 	if by, ok := w.engine.(*computed); ok {
 		w.told.Store(by.state)
 	}
 	policy.Diff(before.Policies, next.Policies, func(id string, _, _ **policy.Policy) { c.policyQueue.add(id) })
+	policy.Diff(before.Staged, next.Staged, func(id string, _, _ **policy.Policy) { c.policyQueue.add(id) })
+	if !isFirst {
+		c.tellModes(before, next)
+	}
 	c.partsChanged(before, next)
 	if c.o.Machines != nil {
 		c.sharersChanged(before.Workloads, next.Workloads)
@@ -209,7 +213,7 @@ func (c *Controller) partsChanged(before, next policy.Snapshot) {
 	if len(tiers)+len(groups) == 0 {
 		return
 	}
-	for id, p := range next.Policies.All() {
+	for id, p := range next.WithStaged().Policies.All() {
 		if tiers[p.Tier] || slices.ContainsFunc(appliedGroups(p), func(id string) bool { return groups[id] }) {
 			c.policyQueue.add(id)
 			c.runtime.policyChanged(id)

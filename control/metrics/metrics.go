@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"isobar.dev/control/controller"
+	"isobar.dev/policy"
 )
 
 // maxPolicies bounds the policies that have a series of their own.
@@ -48,6 +49,7 @@ type Source interface {
 	Health() []controller.LoopHealth
 	Stats() controller.Stats
 	Leads() bool
+	Staged() map[policy.Dialect]int
 }
 
 var account = []string{"account_namespace", "account"}
@@ -130,6 +132,7 @@ var (
 	stuck    = prometheus.NewDesc("isobar_stuck_loops", "Loops that have been in one round for longer than their calls can take.", nil, nil)
 	vms      = prometheus.NewDesc("isobar_virtual_machines", "Imported VMs.", account, nil)
 	targets  = prometheus.NewDesc("isobar_targets", "Networks, by whether they enforce what they should: synced, pending, failing, or held back until all that concerns them is known.", with("state"), nil)
+	staged   = prometheus.NewDesc("isobar_staged_policies", "Policies that are staged: what they would do is shown, and nothing enforces them.", []string{"kind"}, nil)
 	refusals = prometheus.NewDesc("isobar_refusals", "Refusals of now: what networks cannot enforce exactly, by policy.", []string{"policy", "reason"}, nil)
 	used     = prometheus.NewDesc("isobar_quota_used", "How much of a quota is used, where it is fullest.", with("region", "quota"), nil)
 	limit    = prometheus.NewDesc("isobar_quota_limit", "The quota, where it is fullest.", with("region", "quota"), nil)
@@ -170,6 +173,10 @@ func (m *Metrics) collect(s Source, out chan<- prometheus.Metric) {
 		leads = 1
 	}
 	gauge(leader, leads)
+	byDialect := s.Staged()
+	for d := policy.KubernetesNetworkPolicy; d <= policy.BaselineAdminNetworkPolicy; d++ {
+		gauge(staged, float64(byDialect[d]), d.String())
+	}
 	n, now := 0, time.Now()
 	for _, h := range s.Health() {
 		if h.IsStuck(now) {

@@ -30,6 +30,9 @@ func (s *told) Stats() controller.Stats {
 	return controller.Stats{Syncs: 5, SyncErrors: 1, CloudWrites: 7}
 }
 func (s *told) Leads() bool { return true }
+func (s *told) Staged() map[policy.Dialect]int {
+	return map[policy.Dialect]int{policy.AntreaNetworkPolicy: 2}
+}
 
 var prod = types.NamespacedName{Namespace: "shop", Name: "prod"}
 
@@ -76,6 +79,14 @@ isobar_quota_used{account="prod",account_namespace="shop",quota="rules in a secu
 # HELP isobar_refusals Refusals of now: what networks cannot enforce exactly, by policy.
 # TYPE isobar_refusals gauge
 isobar_refusals{policy="annp/shop/p",reason="QuotaExceeded"} 2
+# HELP isobar_staged_policies Policies that are staged: what they would do is shown, and nothing enforces them.
+# TYPE isobar_staged_policies gauge
+isobar_staged_policies{kind="acnp"} 0
+isobar_staged_policies{kind="annp"} 2
+isobar_staged_policies{kind="anp"} 0
+isobar_staged_policies{kind="banp"} 0
+isobar_staged_policies{kind="cnp"} 0
+isobar_staged_policies{kind="networkpolicy"} 0
 # HELP isobar_stuck_loops Loops that have been in one round for longer than their calls can take.
 # TYPE isobar_stuck_loops gauge
 isobar_stuck_loops 1
@@ -90,7 +101,7 @@ isobar_targets{account="prod",account_namespace="shop",state="synced"} 1
 isobar_virtual_machines{account="prod",account_namespace="shop"} 3
 `
 	if err := testutil.GatherAndCompare(m.Registry(), strings.NewReader(want), "isobar_cloud_calls_total", "isobar_drift_changes_total", "isobar_leader", "isobar_quota_limit",
-		"isobar_quota_used", "isobar_refusals", "isobar_stuck_loops", "isobar_targets", "isobar_virtual_machines"); err != nil {
+		"isobar_quota_used", "isobar_refusals", "isobar_staged_policies", "isobar_stuck_loops", "isobar_targets", "isobar_virtual_machines"); err != nil {
 		t.Error(err)
 	}
 

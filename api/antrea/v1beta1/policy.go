@@ -100,6 +100,9 @@ const (
 const (
 	ConditionRealizable         = "Realizable"         // false: it cannot be enforced as written
 	ConditionRealizationFailure = "RealizationFailure" // true: at least one node refused it
+	// ConditionStaged is ours: true when the policy is staged and enforced nowhere, false while it is
+	// still to be withdrawn. A policy that is enforced has none.
+	ConditionStaged = "Staged"
 )
 
 // ReasonAppliedToUnsupportedGroup says that a namespaced policy is applied to a
@@ -123,7 +126,7 @@ type NetworkPolicyStatus struct {
 	// +optional
 	DesiredNodesRealized int32 `json:"desiredNodesRealized"`
 
-	// Conditions have types Realizable and RealizationFailure.
+	// Conditions have types Realizable, RealizationFailure and Staged.
 	// +optional
 	// +nullable
 	Conditions []PolicyCondition `json:"conditions"`
