@@ -26,7 +26,7 @@ func TestGeneratedFilesAreCurrent(t *testing.T) {
 		copyFile(t, filepath.Join("..", name), filepath.Join(root, name))
 	}
 	want := map[string]string{} // what is checked in, by path from the root
-	for _, room := range []string{"antrea", "cloud", "controlplane", "isobar", "netpol", "nimbess", "runtime", "stats"} {
+	for _, room := range []string{"antrea", "cloud", "console", "controlplane", "isobar", "netpol", "nimbess", "runtime", "stats"} {
 		walk(t, room, func(path string) {
 			switch {
 			case strings.HasPrefix(filepath.Base(path), "zz_generated."):
