@@ -1,4 +1,5 @@
 // The client of the server's API.
+import { asked, isUsed } from "./use.ts";
 
 // A Status is how Kubernetes, and so the server, says what went wrong.
 export class StatusError extends Error {
@@ -48,6 +49,8 @@ export function whenUnauthorized(f: () => void) {
 export async function call<T>(path: string, { method = "GET", body, signal }: Request = {}): Promise<T> {
   const headers: Record<string, string> = { Accept: "application/json" };
   if (method !== "GET") headers["X-Isobar-CSRF"] = csrf;
+  if (!isUsed()) headers["X-Isobar-Background"] = "1";
+  asked();
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const init: RequestInit = { method, headers, credentials: "same-origin", cache: "no-store", redirect: "error" };
   if (body !== undefined) init.body = JSON.stringify(body);

@@ -40,6 +40,14 @@ export function listen(ended: () => void): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let failures = 0;
   let revision: string | undefined;
+  let isBehind = false; // the world has changed while nobody could see it
+
+  function show() {
+    if (document.hidden || !isBehind) return;
+    isBehind = false;
+    if (state.paused) set({ waiting: true });
+    else paced.ask();
+  }
 
   function open() {
     source = new EventSource("/api/events");
@@ -54,6 +62,7 @@ export function listen(ended: () => void): () => void {
       if (first) return;
       set({ changed: Date.now() });
       if (state.paused) set({ waiting: true });
+      else if (document.hidden) isBehind = true;
       else paced.ask();
     });
     source.addEventListener("ended", () => {
@@ -69,7 +78,9 @@ export function listen(ended: () => void): () => void {
     };
   }
   open();
+  document.addEventListener("visibilitychange", show);
   return () => {
+    document.removeEventListener("visibilitychange", show);
     source?.close();
     clearTimeout(timer);
     set({ link: "connecting" });

@@ -37,6 +37,13 @@ export function endOf(id: string): string {
   return "";
 }
 
+// shownOf is how a workload is called: a VM that a cloud tells of by its own name, not by that of the entity which stands for it.
+export function shownOf(id: string): { kind: string; name: string } {
+  const end = endOf(id);
+  if (end.startsWith("vm:")) return { kind: "vm", name: end.slice(3) };
+  return { kind: id.split("/", 1)[0]!, name: nameOf(id) };
+}
+
 // nameOf is an ID without its kind.
 export function nameOf(id: string): string {
   const i = id.indexOf("/");

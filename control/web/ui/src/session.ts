@@ -4,7 +4,7 @@ import { call, setCSRF, StatusError, whenUnauthorized } from "./api.ts";
 import { queries } from "./data.ts";
 import type { Login, Session } from "./views.ts";
 
-export type SessionState = { in: Session } | { out: { login: Login; oidc: boolean }; ended: boolean };
+export type SessionState = { in: Session } | { out: { login: Login; oidc: boolean; cluster: string }; ended: boolean };
 
 let wasIn = false;
 
@@ -17,9 +17,9 @@ async function read(signal: AbortSignal): Promise<SessionState> {
   } catch (e) {
     if (!(e instanceof StatusError) || e.code !== 401) throw e;
     setCSRF("");
-    const body = (typeof e.body === "object" && e.body !== null ? e.body : {}) as { login?: unknown; oidc?: unknown };
+    const body = (typeof e.body === "object" && e.body !== null ? e.body : {}) as { login?: unknown; oidc?: unknown; cluster?: unknown };
     const login: Login = body.login === "code" || body.login === "none" ? body.login : "token";
-    return { out: { login, oidc: body.oidc === true }, ended: wasIn };
+    return { out: { login, oidc: body.oidc === true, cluster: typeof body.cluster === "string" ? body.cluster : "" }, ended: wasIn };
   }
 }
 
@@ -29,7 +29,7 @@ export function useSession() {
 
 // recheck asks who is logged in; views of one who is not any more are forgotten.
 export async function recheck(): Promise<void> {
-  await queries.invalidateQueries({ queryKey: ["session"] });
+  await queries.refetchQueries({ queryKey: ["session"] });
   const state = queries.getQueryData<SessionState>(["session"]);
   if (state && "out" in state) queries.removeQueries({ queryKey: ["view"] });
 }

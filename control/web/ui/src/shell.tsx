@@ -9,6 +9,7 @@ import { usePath } from "./route.ts";
 import { logOut, recheck } from "./session.ts";
 import { useShortcuts } from "./shortcuts.ts";
 import { plain } from "./text.ts";
+import { watchUse } from "./use.ts";
 import { chooseTheme, type Theme, useTheme } from "./theme.ts";
 import { Loading } from "./parts/states.tsx";
 import { PageBoundary } from "./boundary.tsx";
@@ -40,6 +41,7 @@ export function Shell({ session }: { session: Session }) {
   const [help, setHelp] = useState(false);
   const at = placeOf(path);
   useEffect(() => listen(() => void recheck()), []);
+  useEffect(() => watchUse(() => void recheck()), []);
   useEffect(() => setMenu(false), [path]);
   useShortcuts(places, () => setHelp(true));
   const Shown = at && (at.isDetail ? at.place.detail! : at.place.page);

@@ -1,4 +1,5 @@
-// What the server answers, by view. Lists may be null: that is how Go writes an empty one, so read them through list().
+// What the server answers, by view. Lists may be null: that is how Go writes an empty one, so read them through list(). What is
+// optional is left out where it is empty, and where the reader may not see it.
 
 export type Revision = { revision: string };
 
@@ -32,8 +33,8 @@ export type Action = Verdict | "Pass";
 // Decision says what happens at one end, and by what.
 export type Decision = {
   verdict: Verdict;
-  policy: string; // its name
-  rule: string;
+  policy?: string; // its name
+  rule?: string;
   kind?: string;
   namespace?: string;
   reason: string;
@@ -44,12 +45,12 @@ export type Decision = {
 export type End = { asked: string; workload?: string; address: string; peers?: string[] | null };
 
 export type Step = {
-  policy: string; // ID
-  rule: string;
+  policy?: string; // ID
+  rule?: string;
   direction: "ingress" | "egress";
-  tier: string;
-  tierNumber: number;
-  priority: number;
+  tier?: string;
+  tierNumber?: number;
+  priority?: number;
   action: Action;
   outcome: string;
   why?: string;
@@ -87,100 +88,100 @@ export type WorkloadKind = "pod" | "vm" | "node" | "external" | "service";
 export type WorkloadItem = {
   id: string;
   kind: WorkloadKind;
-  namespace: string;
+  namespace?: string;
   name: string;
   addresses: string[] | null;
   labels: Record<string, string> | null;
-  network: string;
+  network?: string;
   policies: number;
   isolatedIngress: boolean;
   isolatedEgress: boolean;
   realization: "realized" | "realizing" | "failed" | "none";
-  ended: boolean;
+  ended?: boolean;
 };
 export type Workloads = Revision & { total: number; items: WorkloadItem[] | null; continue?: string };
 
 export type EffectiveRule = {
   direction: "ingress" | "egress";
-  policy: string;
-  rule: string;
-  tier: string;
-  tierNumber: number;
-  priority: number;
+  policy?: string;
+  rule?: string;
+  tier?: string;
+  tierNumber?: number;
+  priority?: number;
   action: Action;
   traffic: string[] | null;
   peers: string[] | null;
   hidden?: boolean;
 };
-export type CloudObject = { kind: string; id: string; name: string; account: string; detail: string };
+export type CloudObject = { kind: string; id: string; name?: string; account?: string; detail?: string };
 export type Workload = Revision &
   Omit<WorkloadItem, "policies"> & {
     rules: EffectiveRule[] | null;
     policies: string[] | number | null;
     cloudObjects: CloudObject[] | null;
     agent?: string | null;
-    status: { target: string; phase: string; message: string }[] | null;
+    status: { target: string; phase: string; message?: string }[] | null;
   };
 
 export type Hits = { sessions: number; packets: number; bytes: number };
 export type PolicyItem = {
   id: string;
   kind: string;
-  namespace: string;
-  name: string;
+  namespace?: string;
+  name?: string;
   tier: string;
   tierNumber: number;
   priority: number;
   mode: "Enforce" | "Stage";
   rules: number;
   appliesTo: number;
-  phase: string;
+  phase?: string;
   currentNodes: number;
   desiredNodes: number;
   refusals: number;
   problems: number;
-  hits: Hits | null;
+  hits?: Hits | null;
 };
 export type Tier = { number: number; name: string };
 export type Policies = Revision & { total: number; tiers: Tier[] | null; items: PolicyItem[] | null; continue?: string };
 
 export type PolicyRule = {
   index: number;
-  name: string;
+  name?: string;
   direction: "ingress" | "egress";
   action: Action;
   traffic: string[] | null;
   peers: string[] | null;
-  hits: Hits | null;
+  hits?: Hits | null;
 };
 export type Policy = Revision &
   Omit<PolicyItem, "rules" | "appliesTo" | "refusals" | "problems"> & {
     rules: PolicyRule[] | null;
     appliesTo: { count: number; sample: string[] | null };
-    targets: { name: string; phase: string; message: string }[] | null;
-    refusals: { rule: string; reason: string; message: string; workloads: string[] | null }[] | null;
-    problems: { field: string; message: string }[] | null;
+    targets: { name: string; phase: string; message?: string }[] | null;
+    refusals: { rule?: string; reason: string; message: string; workloads?: string[] | null }[] | null;
+    problems: { field?: string; message: string }[] | null;
   };
 
 export type Quota = { name: string; used: number; of: number };
 export type AccountTarget = {
   name: string;
-  network: string;
+  network?: string;
   phase: string;
-  lastSync: string;
-  error: string;
+  lastSync?: string;
+  error?: string;
   quotas: Quota[] | null;
 };
 export type Account = {
   namespace: string;
   name: string;
   provider: string;
-  problem: string;
+  problem?: string;
   vms: number;
-  regions: { name: string; lastPoll: string; error: string }[] | null;
+  regions: { name: string; lastPoll?: string; error?: string }[] | null;
   targets: AccountTarget[] | null;
 };
-export type Loop = { name: string; last: string; busySince: string; error: string; stuck: boolean };
+export type Loop = { name: string; last?: string; busySince?: string; error?: string; stuck?: boolean };
 export type Accounts = Revision & { items: Account[] | null; loops: Loop[] | null };
 
 export type GroupKind = "namespace" | "network" | "label" | "nodes" | "workload" | "outside" | "hidden";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { search, statusOf } from "../src/api.ts";
-import { endOf, idOf, pathOf, policyOf } from "../src/ids.ts";
+import { endOf, idOf, pathOf, policyOf, shownOf } from "../src/ids.ts";
 import { changed } from "../src/query.ts";
 
 test("an ID survives being a path", () => {
@@ -53,4 +53,11 @@ test("errors are told whatever they look like", () => {
     const e = statusOf(code, text, body);
     assert.deepEqual([e.code, e.message, e.reason], [code, message, reason]);
   }
+});
+
+test("a VM is called by its own name", () => {
+  assert.deepEqual(shownOf("ee/prod/virtualmachine-i-1"), { kind: "vm", name: "prod/i-1" });
+  assert.deepEqual(shownOf("ee/dc/old"), { kind: "ee", name: "dc/old" });
+  assert.deepEqual(shownOf("pod/shop/web"), { kind: "pod", name: "shop/web" });
+  assert.deepEqual(shownOf("node/n1"), { kind: "node", name: "n1" });
 });

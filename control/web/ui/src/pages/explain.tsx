@@ -203,7 +203,7 @@ export function By({ of: d }: { of: Decision }): ReactNode {
       return (
         <>
           by <PolicyRef id={policyOf(d)} />
-          {d.rule !== "" && (
+          {d.rule && (
             <>
               , rule <Text max={64}>{d.rule}</Text>
             </>
@@ -343,7 +343,7 @@ export function byTier(steps: readonly Step[]): { number: number; name: string; 
     const last = out.at(-1);
     const hidden = s.hidden === true;
     if (last && last.hidden === hidden && (hidden || last.number === s.tierNumber)) last.steps.push(s);
-    else out.push({ number: s.tierNumber, name: s.tier, hidden, steps: [s] });
+    else out.push({ number: s.tierNumber ?? 0, name: s.tier ?? "", hidden, steps: [s] });
   }
   return out;
 }

@@ -21,7 +21,7 @@ export function LoginPage({ state }: { state: SessionState }) {
     if (isIn) navigate(next, { replace: true });
   }, [isIn, next]);
   if (isIn) return null;
-  const { login, oidc } = state.out;
+  const { login, oidc, cluster } = state.out;
   return (
     <main className="login">
       <div className="login-box">
@@ -29,6 +29,11 @@ export function LoginPage({ state }: { state: SessionState }) {
           <Contours />
           <span>Isobar</span>
         </p>
+        {cluster && (
+          <p className="quiet-text">
+            <Text>{cluster}</Text>
+          </p>
+        )}
         <h1>{login === "none" ? "Nobody is logged in" : "Log in"}</h1>
         {state.ended && <p className="note" role="status">Your session has ended.</p>}
         {oidc && (
@@ -122,21 +127,10 @@ function TokenForm({ second }: { second: boolean }) {
   );
 }
 
-// codeIn is the one-time code of an address that a command has printed: it stands behind "#", so that no server and no log sees it.
-export function codeIn(hash: string): string {
-  return new URLSearchParams(hash.replace(/^#/, "")).get("code") ?? "";
-}
-
 function CodeForm() {
   const id = useId();
   const [code, setCode] = useState("");
   const { error, busy, submit } = useLogin();
-  useEffect(() => {
-    const given = codeIn(location.hash);
-    if (given === "") return;
-    history.replaceState(history.state, "", location.pathname + location.search);
-    void submit({ code: given });
-  }, []);
   const send = (e: FormEvent) => {
     e.preventDefault();
     const c = code.trim();
@@ -161,7 +155,7 @@ function CodeForm() {
       />
       <Problem id={`${id}-error`} error={error} what="code" />
       <p id={`${id}-hint`} className="quiet-text">
-        The command that serves this page has printed an address with a code, which is good once. Open that address, or paste the code here.
+        The command that serves this page has printed it. It is good once.
       </p>
       <button type="submit" className="primary" disabled={busy || code.trim() === ""}>
         {busy ? "Logging in…" : "Log in"}

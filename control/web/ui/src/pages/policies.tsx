@@ -24,7 +24,7 @@ const columns: readonly Column<PolicyItem>[] = [
     cell: (p) => (
       <div className="cell-name">
         <Link href={pathOf("policies", p.id)} className="row-link" title={plain(p.id)}>
-          {p.namespace !== "" && (
+          {p.namespace && (
             <span className="quiet-text">
               <Text max={40}>{p.namespace}</Text>/
             </span>
@@ -49,7 +49,7 @@ const columns: readonly Column<PolicyItem>[] = [
       </div>
     ),
   },
-  { id: "kind", head: "Kind", width: "190px", minor: true, cell: (p) => <span className="quiet-text">{<Text>{kindName(p.kind)}</Text>}</span> },
+  { id: "kind", head: "Kind", width: "204px", minor: true, cell: (p) => <span className="quiet-text">{<Text>{kindName(p.kind)}</Text>}</span> },
   { id: "priority", head: "Priority", width: "72px", isNumber: true, cell: (p) => (p.tier === "@kubernetes" ? <span className="quiet-text">–</span> : p.priority) },
   { id: "rules", head: "Rules", width: "64px", isNumber: true, cell: (p) => count(p.rules) },
   { id: "appliesTo", head: "Applies to", width: "90px", isNumber: true, cell: (p) => (p.appliesTo === 0 ? <span className="quiet-text">nobody</span> : count(p.appliesTo)) },
@@ -59,7 +59,7 @@ const columns: readonly Column<PolicyItem>[] = [
     width: "178px",
     cell: (p) => (
       <span className="pair">
-        <Phase of={p.mode === "Stage" ? "staged" : p.phase} />
+        {p.mode === "Stage" ? <span className="quiet-text">not enforced</span> : <Phase of={p.phase ?? ""} />}
         {p.mode !== "Stage" && p.desiredNodes > 0 && (
           <span className="quiet-text num" title={`${p.currentNodes} of ${p.desiredNodes} targets`}>
             {count(p.currentNodes)}/{count(p.desiredNodes)}

@@ -13,11 +13,11 @@ import { Text } from "../parts/text.tsx";
 import { useQuery } from "../route.ts";
 import { count, counted, plain } from "../text.ts";
 import { useAnnounced } from "../useannounced.ts";
-import { list, type WorkloadItem, type WorkloadKind, type Workloads } from "../views.ts";
+import { list, type WorkloadItem, type Workloads } from "../views.ts";
+import { kindNames } from "../words.ts";
 
 const params = ["search", "namespace", "kind"] as const;
 
-export const kindNames: Record<WorkloadKind, string> = { pod: "Pod", vm: "VM", node: "Node", external: "External", service: "Service" };
 
 const columns: readonly Column<WorkloadItem>[] = [
   { id: "kind", head: "Kind", width: "76px", cell: (w) => <span className="quiet-text">{kindNames[w.kind] ?? <Text>{w.kind}</Text>}</span> },
@@ -28,7 +28,7 @@ const columns: readonly Column<WorkloadItem>[] = [
     cell: (w) => (
       <div className="cell-name">
         <Link href={pathOf("workloads", w.id)} className="row-link" title={plain(w.id)}>
-          {w.namespace !== "" && (
+          {w.namespace && (
             <span className="quiet-text">
               <Text max={40}>{w.namespace}</Text>/
             </span>

@@ -1,1 +1,0 @@
-import{a as r}from"./chunk-DT42QRTE.js";import{b as e,d as o,y as i}from"./chunk-RHNF5CCX.js";var t=e(o(),1);function n(){return(0,t.jsx)(r,{title:"Accounts",children:(0,t.jsx)(i,{title:"Nothing is here yet"})})}export{n as default};

@@ -1,0 +1,1 @@
+var e={pod:"Pod",vm:"VM",node:"Node",external:"External",service:"Service"};export{e as a};

@@ -1,1 +1,0 @@
-import{a as p}from"./chunk-DT42QRTE.js";import{b as e,d as o,y as i}from"./chunk-RHNF5CCX.js";var t=e(o(),1);function r(){return(0,t.jsx)(p,{title:"Map",children:(0,t.jsx)(i,{title:"Nothing is here yet"})})}export{r as default};

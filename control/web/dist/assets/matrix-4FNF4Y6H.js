@@ -1,1 +1,0 @@
-import{a as o}from"./chunk-DT42QRTE.js";import{b as e,d as i,y as r}from"./chunk-RHNF5CCX.js";var t=e(i(),1);function a(){return(0,t.jsx)(o,{title:"Matrix",children:(0,t.jsx)(r,{title:"Nothing is here yet"})})}export{a as default};

@@ -1,1 +1,0 @@
-import{a as o}from"./chunk-DT42QRTE.js";import{b as t,d as i,y as r}from"./chunk-RHNF5CCX.js";var e=t(i(),1);function P(){return(0,e.jsx)(o,{title:"Preview",children:(0,e.jsx)(r,{title:"Nothing is here yet"})})}export{P as default};

@@ -1,1 +1,0 @@
-import{a as i}from"./chunk-DT42QRTE.js";import{b as t,d as e,y as r}from"./chunk-RHNF5CCX.js";var o=t(e(),1);function a(){return(0,o.jsx)(i,{title:"Workload",children:(0,o.jsx)(r,{title:"Nothing is here yet"})})}export{a as default};
