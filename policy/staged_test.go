@@ -113,3 +113,51 @@ func told(x policy.Explanation, err error) []string {
 	}
 	return out
 }
+
+// The policies that IfStaged names make the verdict what it is, and none of them can be left out.
+func TestIfStaged(t *testing.T) {
+	named := map[int]int{}
+	for seed := range policytest.Seeds(t, 300) {
+		rnd := policytest.Rand(seed)
+		world := policytest.World
+		if seed%4 == 0 {
+			world = policytest.VMWorld
+		}
+		s := world(rnd, 2+rnd.IntN(10))
+		for _, f := range policytest.Flows(rnd, s, 20) {
+			v, by, err := policy.IfStaged(s, f)
+			now, nowErr := policy.Evaluate(s, f)
+			want, wantErr := policy.Evaluate(s.WithStaged(), f)
+			if (err == nil) != (nowErr == nil && wantErr == nil) {
+				t.Fatalf("seed %d: %+v: %v, want %v, %v", seed, f, err, nowErr, wantErr)
+			}
+			if err != nil {
+				continue
+			}
+			says := func(v policy.Verdict) string { return fmt.Sprint(v.Action, v.Needs) }
+			if !cmp.Equal(v, want) || (len(by) > 0) != (says(now) != says(want)) {
+				t.Fatalf("seed %d: IfStaged(%+v) = %+v by %q; it is %+v and would be %+v\n%s", seed, f, v, by, now, want, policytest.Print(s))
+			}
+			named[len(by)]++
+			if len(by) == 0 {
+				continue
+			}
+			if got, _ := policy.Evaluate(s.WithStaged(by...), f); says(got) != says(want) {
+				t.Fatalf("seed %d: with %q %+v is %+v, want %+v\n%s", seed, by, f, got, want, policytest.Print(s))
+			}
+			for i := range by {
+				rest, t2 := slices.Delete(slices.Clone(by), i, i+1), s
+				if len(rest) > 0 {
+					t2 = s.WithStaged(rest...)
+				}
+				if got, _ := policy.Evaluate(t2, f); says(got) == says(want) {
+					t.Fatalf("seed %d: %q make it %+v without %s, too\n%s", seed, by, got, by[i], policytest.Print(s))
+				}
+			}
+		}
+	}
+	if named[1] == 0 || named[2] == 0 {
+		t.Errorf("flows by how many policies are named: %v: want some by one and some by two", named)
+	}
+	t.Log("flows by how many policies are named:", named)
+}
