@@ -35,6 +35,7 @@ import (
 	"isobar.dev/control/leader"
 	"isobar.dev/control/metrics"
 	"isobar.dev/control/replica"
+	"isobar.dev/control/web"
 	"isobar.dev/control/webhook"
 	"isobar.dev/source/antrea"
 	"isobar.dev/source/kube"
@@ -45,6 +46,7 @@ type controllerFlags struct {
 	metrics, health, webhookAddr, apiAddr string
 	elect, debug                          bool
 	agentServers                          []string
+	console                               consoleServing
 }
 
 func controllerCommand() *cobra.Command {
@@ -72,6 +74,7 @@ SIGHUP reads the log level in the configuration file anew, as does a change of t
 	flags.StringVar(&f.apiAddr, "api-addr", ":5443", "address of the runtime API")
 	flags.StringSliceVar(&f.agentServers, "agent-server", nil, "URL by which agents of machines outside the cluster reach this server, as https://isobar.example.com:10443; may be given often (default: agentServers of the configuration)")
 	flags.BoolVar(&f.elect, "enable-leader-election", false, "write only while this replica leads; needed with more than one")
+	f.console.add(flags, "console-addr")
 	flags.BoolVar(&f.debug, "enable-debug-log", false, "log level debug, where the configuration names none")
 	return cmd
 }
@@ -89,6 +92,10 @@ type replicaRun struct {
 
 	agentHosts []string // of the configuration's AgentServers
 
+	consoleOptions web.Options
+	consoleHost    string               // of its URL
+	certificates   replica.Certificates // of all servers
+
 	background
 }
 
@@ -104,6 +111,9 @@ func (r *replicaRun) run(parent context.Context) error {
 	}
 	if r.agentHosts, err = enroll.Hosts(r.config.AgentServers); err != nil {
 		return fmt.Errorf("--agent-server: %w", err)
+	}
+	if r.consoleOptions, r.consoleHost, err = r.flags.console.options(); err != nil {
+		return err
 	}
 	if err := r.openLog(); err != nil {
 		return err
@@ -230,6 +240,13 @@ func (r *replicaRun) start(ctx context.Context) error {
 	if err := made.Start(ctx, func(name string, part func(context.Context) error) { r.spawn(ctx, name, part) }); err != nil {
 		return err
 	}
+	if r.flags.console.isOn() {
+		at, err := r.flags.console.start(ctx, &r.background, r.log, r.rest, r.consoleOptions, r.certificates)
+		if err != nil {
+			return err
+		}
+		r.log.Info("console", slog.String("address", at.String()))
+	}
 	if office != nil {
 		election, err := leader.New(r.rest, r.ns, identity(), office, leader.Options{Log: r.log})
 		if err != nil {
@@ -276,9 +293,14 @@ func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office,
 		hosts = append(hosts, announce.Hosts(r.config.AgentNamespace)...)
 	}
 	hosts = append(hosts, r.agentHosts...)
-	var certificates replica.Certificates = authority.NewShared(client, r.ns, "isobar-controller-tls", hosts)
+	if r.flags.console.isOn() {
+		if hosts = append(hosts, consoleService+"."+r.ns+".svc"); r.consoleHost != "" {
+			hosts = append(hosts, r.consoleHost)
+		}
+	}
+	r.certificates = authority.NewShared(client, r.ns, "isobar-controller-tls", hosts)
 	if r.flags.certDir != "" {
-		certificates = authority.NewMounted(r.flags.certDir)
+		r.certificates = authority.NewMounted(r.flags.certDir)
 	}
 	adapters := clouds.Options{Prefix: r.config.CloudResourcePrefix, Observe: told.Called, AWS: aws.Options{MayWrite: office.Check}, Azure: azure.Options{MayWrite: office.Check}}
 	return replica.Options{
@@ -288,7 +310,7 @@ func (r *replicaRun) options(client kubernetes.Interface, office *leader.Office,
 			LeavePolicyStatus: r.config.LeavePolicyStatus, LeaveExternalNodes: r.config.LeaveExternalNodes, Networks: kube.Networks{Pods: r.config.PodNetwork, Nodes: r.config.NodeNetwork},
 			Office: office, Meter: told, Log: r.log,
 		},
-		Certificates: certificates, WebhookListen: r.flags.webhookAddr, APIListen: r.flags.apiAddr,
+		Certificates: r.certificates, WebhookListen: r.flags.webhookAddr, APIListen: r.flags.apiAddr,
 		Webhook:       webhook.Options{Controller: user, Log: r.log},
 		WebhookTarget: webhook.Target{Service: hooks}, APITarget: api,
 		ControlPlane: r.config.ControlPlane, AgentNamespace: r.config.AgentNamespace, TakeOver: r.config.TakeOver, AgentServers: r.config.AgentServers,

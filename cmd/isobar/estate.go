@@ -236,8 +236,10 @@ Try, in another terminal:
   isobar sim reach --azure %[6]s --ca %[7]s %[5]s warehouse-1 TCP/5432
   export AWS_ACCESS_KEY_ID=%[3]s AWS_SECRET_ACCESS_KEY=%[4]s
   aws --endpoint-url %[2]s --region us-east-1 ec2 describe-security-groups --output table
+  # see who reaches whom, and why, in a browser (or at %[8]s, with the token in %[9]s)
+  isobar console
 Ctrl-C ends it; the next start goes on from here.
-`, u.plane.Kubeconfig(), u.awsURL, simaws.SampleKeyID, simaws.SampleKeySecret, cleanup, u.azureAt.HTTPS, u.azureCA())
+`, u.plane.Kubeconfig(), u.awsURL, simaws.SampleKeyID, simaws.SampleKeySecret, cleanup, u.azureAt.HTTPS, u.azureCA(), u.consoleURL, u.consoleToken())
 	return err
 }
 
@@ -258,11 +260,12 @@ func (u *up) printEmpty(ctx context.Context) error {
 %[5]s In another terminal:
   export KUBECONFIG=%[1]s
   kubectl api-resources --api-group=crd.antrea.io
+The console is at %[12]s; the token to log in with is in %[13]s.
 The simulated AWS is at %[2]s (access key %[3]s, secret %[4]s), the simulated Azure at
 %[6]s (certificate authority %[7]s, subscription %[8]s, tenant %[9]s,
 client %[10]s, secret %[11]s).
 Ctrl-C ends it; the next start goes on from here.
 `, u.plane.Kubeconfig(), u.awsURL, simaws.SampleKeyID, simaws.SampleKeySecret, what,
-		u.azureAt.HTTPS, u.azureCA(), simazure.SampleSubscription, simazure.SampleTenant, simazure.SampleClientID, simazure.SampleSecret)
+		u.azureAt.HTTPS, u.azureCA(), simazure.SampleSubscription, simazure.SampleTenant, simazure.SampleClientID, simazure.SampleSecret, u.consoleURL, u.consoleToken())
 	return err
 }

@@ -62,6 +62,6 @@ API server of a kubeconfig.`,
 		SilenceErrors: true,
 	}
 	cmd.AddCommand(evaluateCommand(), planCommand(), statusCommand(), upCommand(), serverCommand(), labCommand(), sweepCommand(), agentCommand(), tokenCommand(), controllerCommand(), simCommand())
-	cmd.AddCommand(explainCommand(), matrixCommand(), diffCommand())
+	cmd.AddCommand(explainCommand(), matrixCommand(), diffCommand(), consoleCommand())
 	return cmd
 }

@@ -41,6 +41,7 @@ type serverFlags struct {
 	kubeconfigOut string
 	metricsListen string
 	logLevel      string
+	console       consoleServing
 }
 
 func serverCommand() *cobra.Command {
@@ -67,6 +68,7 @@ Under systemd it says when it is ready: definitions, webhooks and the APIs are s
 	flags.DurationVar(&f.agentLife, "agent-certificates-for", 24*time.Hour, "how long a certificate of an agent is good for, 10s to 36h: so long a machine may be off and need not join anew")
 	flags.StringVar(&f.kubeconfigOut, "kubeconfig-out", "", "where the administrator's kubeconfig is written (default: kubeconfig in the data directory)")
 	flags.StringVar(&f.metricsListen, "metrics-listen", "127.0.0.1:8080", "address of /metrics, /healthz and /readyz, plain HTTP; 0 for none")
+	f.console.add(flags, "console-listen")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	cmd.AddCommand(serverBackupCommand(), serverRestoreCommand())
 	return cmd
@@ -135,8 +137,8 @@ func (s *server) openLog() error {
 
 // check refuses addresses that cannot be listened on, before anything is started.
 func (f serverFlags) check() error {
-	for name, addr := range map[string]string{"--listen": f.listen, "--agents-listen": f.agentsListen} {
-		if addr == "" && name == "--agents-listen" {
+	for name, addr := range map[string]string{"--listen": f.listen, "--agents-listen": f.agentsListen, "--console-listen": f.console.addr} {
+		if addr == "" && name == "--agents-listen" || name == "--console-listen" && !f.console.isOn() {
 			continue
 		}
 		host, _, err := net.SplitHostPort(addr)
@@ -146,6 +148,9 @@ func (f serverFlags) check() error {
 		if net.ParseIP(host) == nil {
 			return fmt.Errorf("%s %q: want an IP address, such as 0.0.0.0", name, addr)
 		}
+	}
+	if _, _, err := f.console.options(); err != nil {
+		return err
 	}
 	if f.agentLife != 0 && f.agentLife < leastAgentLife || f.agentLife > authority.MaxClientLife {
 		return fmt.Errorf("--agent-certificates-for %s: want %s to %s", f.agentLife, leastAgentLife, authority.MaxClientLife)
@@ -185,14 +190,60 @@ func (s *server) start(ctx context.Context) error {
 	if err := errors.Join(s.made.WaitReady(ctx), s.made.WaitTold(ctx)); err != nil {
 		return err
 	}
+	consoleAt, err := s.startConsole(ctx)
+	if err != nil {
+		return err
+	}
 	s.spawn(ctx, "watchdog", s.watchdog)
 	s.tell(daemon.SdNotifyReady + "\nSTATUS=serving")
 	attrs := []any{slog.String("url", s.plane.URL()), slog.String("kubeconfig", kubeconfig)}
 	if a := s.made.AgentsAddr(); a != nil {
 		attrs = append(attrs, slog.String("agents", a.String()))
 	}
+	if consoleAt != "" {
+		attrs = append(attrs, slog.String("console", consoleAt))
+	}
 	s.log.Info("ready", attrs...)
 	return nil
+}
+
+// startConsole serves the console, and returns where browsers find it; empty without one. Its authority is in a folder of its own, of
+// which browsers are to be told.
+func (s *server) startConsole(ctx context.Context) (string, error) {
+	f := &s.flags.console
+	if !f.isOn() {
+		return "", nil
+	}
+	o, host, err := f.options()
+	if err != nil {
+		return "", err
+	}
+	hosts := slices.Concat([]string{"localhost", "127.0.0.1", "::1"}, s.flags.hosts)
+	own, err := hostsOf(f.addr)
+	if err != nil {
+		return "", fmt.Errorf("--console-listen: %w", err)
+	}
+	hosts = append(hosts, own...)
+	if host != "" {
+		hosts = append(hosts, host)
+	}
+	slices.Sort(hosts)
+	dir := filepath.Join(s.dataDir, "console")
+	certificates, err := authority.New("console", dir, slices.Compact(hosts))
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), certificates.Bundle(), 0o644); err != nil {
+		return "", fmt.Errorf("console: %w", err)
+	}
+	at, err := f.start(ctx, &s.background, s.log, s.config, o, certificates)
+	if err != nil {
+		return "", err
+	}
+	if f.url != "" {
+		return f.url, nil
+	}
+	return "https://" + at.String(), nil
 }
 
 func (s *server) startController(ctx context.Context) error {

@@ -33,6 +33,8 @@ type upFlags struct {
 	listen      string
 	awsListen   string
 	azureListen string
+
+	consoleListen string
 }
 
 func upCommand() *cobra.Command {
@@ -59,6 +61,7 @@ The first start on a machine builds the control plane from this checkout, which 
 	flags.StringVar(&f.listen, "listen", "", "loopback address and port of the API server (default: that of the last start, else any)")
 	flags.StringVar(&f.awsListen, "aws-listen", "", "loopback address and port of the simulated AWS (default: that of the last start, else any)")
 	flags.StringVar(&f.azureListen, "azure-listen", "", "loopback address and port of the simulated Azure (default: that of the last start, else any)")
+	flags.StringVar(&f.consoleListen, "console-listen", "", "loopback address and port of the console (default: that of the last start, else any)")
 	return cmd
 }
 
@@ -85,6 +88,8 @@ type up struct {
 	awsURL  string
 	azure   *simazure.Cloud
 	azureAt simazure.Endpoints
+
+	consoleURL string
 
 	resident
 }
@@ -145,6 +150,10 @@ func (u *up) start(ctx context.Context) error {
 		return err
 	}
 	u.say("controller running")
+	if err := u.startConsole(ctx); err != nil {
+		return err
+	}
+	u.say("console ready at %s; the token to log in with is in %s", u.consoleURL, u.consoleToken())
 	if u.flags.empty {
 		return u.printEmpty(ctx)
 	}

@@ -85,6 +85,21 @@ var errRefused = errors.New("the API server does not take these credentials")
 
 // do sends a request with the credentials. It follows no redirect: credentials go nowhere else.
 func (c *credentials) do(r *http.Request) (*http.Response, error) {
+	answer, err := c.once(r)
+	if !errors.Is(err, errRefused) || c.token != nil {
+		return answer, err
+	}
+	// The program of a kubeconfig that makes credentials is run anew after a refusal, for what comes next.
+	again := r.Clone(r.Context())
+	if r.GetBody != nil {
+		if again.Body, err = r.GetBody(); err != nil {
+			return nil, err
+		}
+	}
+	return c.once(again)
+}
+
+func (c *credentials) once(r *http.Request) (*http.Response, error) {
 	if c.token != nil {
 		token, err := c.token(r.Context())
 		if err != nil {

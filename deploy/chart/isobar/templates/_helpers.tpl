@@ -42,3 +42,18 @@ webhookService:
   name: {{ .Values.services.webhook }}
 logFormat: {{ .Values.logFormat }}
 {{- end }}
+{{- /* What of Secrets the console needs to speak to an OIDC provider. */ -}}
+{{- define "isobar.oidcSecrets" -}}
+{{- if and .Values.ports.console .Values.console.oidc.issuer }}
+{{- with .Values.console.oidc.clientSecret }}
+{{- if .name }}
+- secret: {name: {{ .name }}, items: [{key: {{ required "console.oidc.clientSecret.key" .key }}, path: client-secret}]}
+{{- end }}
+{{- end }}
+{{- with .Values.console.oidc.ca }}
+{{- if .name }}
+- secret: {name: {{ .name }}, items: [{key: {{ required "console.oidc.ca.key" .key }}, path: ca.crt}]}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
