@@ -34,22 +34,24 @@ export function pause(paused: boolean) {
   if (!paused && waiting) paced.ask();
 }
 
-// listen keeps a stream of events open until the returned function is called. ended is called when the session has ended, or may have.
+// listen keeps a stream of events open, while the page can be seen, until the returned function is called. ended is called when the
+// session has ended, or may have.
+//
+// A page that cannot be seen has none: a browser opens no more than six connections to one server by HTTP/1.1, of all its pages together.
 export function listen(ended: () => void): () => void {
   let source: EventSource | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
   let failures = 0;
   let revision: string | undefined;
-  let isBehind = false; // the world has changed while nobody could see it
 
-  function show() {
-    if (document.hidden || !isBehind) return;
-    isBehind = false;
-    if (state.paused) set({ waiting: true });
-    else paced.ask();
+  function close() {
+    source?.close();
+    source = undefined;
+    clearTimeout(timer);
   }
 
   function open() {
+    close();
     source = new EventSource("/api/events");
     source.addEventListener("revision", (e) => {
       failures = 0;
@@ -57,32 +59,35 @@ export function listen(ended: () => void): () => void {
       if (now === undefined) return;
       set({ link: "live" });
       if (now === revision) return;
-      const first = revision === undefined;
+      const isFirst = revision === undefined;
       revision = now;
-      if (first) return;
+      if (isFirst) return;
       set({ changed: Date.now() });
       if (state.paused) set({ waiting: true });
-      else if (document.hidden) isBehind = true;
       else paced.ask();
     });
     source.addEventListener("ended", () => {
-      source?.close();
+      close();
       ended();
     });
     source.onerror = () => {
       // The browser would try again by itself only after some faults, and at its own pace.
-      source?.close();
-      set({ link: failures === 0 && revision === undefined ? "connecting" : "reconnecting" });
+      close();
+      set({ link: revision === undefined ? "connecting" : "reconnecting" });
       if (++failures % 3 === 0) ended();
       timer = setTimeout(open, Math.min(15_000, 500 * 2 ** failures));
     };
   }
-  open();
-  document.addEventListener("visibilitychange", show);
+
+  function see() {
+    if (document.hidden) close();
+    else if (source === undefined) open();
+  }
+  see();
+  document.addEventListener("visibilitychange", see);
   return () => {
-    document.removeEventListener("visibilitychange", show);
-    source?.close();
-    clearTimeout(timer);
+    document.removeEventListener("visibilitychange", see);
+    close();
     set({ link: "connecting" });
   };
 }

@@ -93,7 +93,7 @@ export function Contours() {
   return (
     <svg className="contours" viewBox="0 0 24 24" width="22" height="22" aria-hidden="true" focusable="false">
       <path d="M3 15c0-7 4-11 10-11 5 0 8 3 8 7 0 6-5 9-10 9-5 0-8-2-8-5z" />
-      <path d="M7.5 14c0-4 2.5-6 5.5-6s4.5 1.5 4.5 3.500c0 3-2.5 5-5.5 5s-4.5-1-4.5-2.500z" />
+      <path d="M7.5 14c0-4 2.5-6 5.5-6s4.5 1.5 4.5 3.5c0 3-2.5 5-5.5 5s-4.5-1-4.5-2.5z" />
       <circle cx="12.5" cy="12" r="0.8" />
     </svg>
   );

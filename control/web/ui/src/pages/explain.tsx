@@ -25,7 +25,7 @@ export default function ExplainPage() {
   useAnnounced(e && !found.isPlaceholderData ? `${plain(e.from.asked)} to ${plain(e.to.asked)}, ${e.traffic}: ${e.verdict}` : "");
   return (
     <Page title="Explain" kicker="What happens to one flow, and why">
-      <Ask key={`${from} ${to} ${port}`} from={from} to={to} port={port} />
+      <Ask from={from} to={to} port={port} />
       {isAsked ? (
         <Shown of={found} what="The answer" rows={8}>
           {(e) => <Answer of={e} dim={found.isPlaceholderData} />}
@@ -47,6 +47,13 @@ function Ask(given: { from: string; to: string; port: string }) {
   const [to, setTo] = useState(given.to);
   const [traffic, setTraffic] = useState(() => parseTraffic(given.port));
   const [fault, setFault] = useState("");
+  // An address that changes by itself, by a link or by going back, fills the fields anew.
+  useEffect(() => {
+    setFrom(given.from);
+    setTo(given.to);
+    if (given.port !== "") setTraffic(parseTraffic(given.port));
+    setFault("");
+  }, [given.from, given.to, given.port]);
   const ask = (e: FormEvent) => {
     e.preventDefault();
     const wrong = from.trim() === "" ? "Say from whom." : to.trim() === "" ? "Say to whom." : faultOf(traffic);

@@ -55,6 +55,10 @@ function useLogin() {
   const [error, setError] = useState<unknown>();
   const [busy, setBusy] = useState(false);
   async function submit(credentials: Parameters<typeof logIn>[0]) {
+    if (Object.values(credentials).join("") === "") {
+      setError(new StatusError(400, "BadRequest", "The field is empty."));
+      return;
+    }
     setBusy(true);
     setError(undefined);
     try {
@@ -90,9 +94,8 @@ function TokenForm({ second }: { second: boolean }) {
   const { error, busy, submit } = useLogin();
   const send = (e: FormEvent) => {
     e.preventDefault();
-    const t = token.trim();
     setToken("");
-    if (t) void submit({ token: t });
+    void submit({ token: token.trim() });
   };
   return (
     <form onSubmit={send} autoComplete="off">
@@ -120,7 +123,7 @@ function TokenForm({ second }: { second: boolean }) {
       <pre className="command">
         <code>kubectl create token NAME -n NAMESPACE</code>
       </pre>
-      <button type="submit" className="primary" disabled={busy || token.trim() === ""}>
+      <button type="submit" className="primary" disabled={busy}>
         {busy ? "Logging in…" : "Log in"}
       </button>
     </form>
@@ -133,9 +136,8 @@ function CodeForm() {
   const { error, busy, submit } = useLogin();
   const send = (e: FormEvent) => {
     e.preventDefault();
-    const c = code.trim();
     setCode("");
-    if (c) void submit({ code: c });
+    void submit({ code: code.trim() });
   };
   return (
     <form onSubmit={send} autoComplete="off">
@@ -157,7 +159,7 @@ function CodeForm() {
       <p id={`${id}-hint`} className="quiet-text">
         The command that serves this page has printed it. It is good once.
       </p>
-      <button type="submit" className="primary" disabled={busy || code.trim() === ""}>
+      <button type="submit" className="primary" disabled={busy}>
         {busy ? "Logging in…" : "Log in"}
       </button>
     </form>

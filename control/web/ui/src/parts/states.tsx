@@ -87,12 +87,14 @@ export function Bounds({ what }: { what: string }) {
   );
 }
 
-type Shown<T> = { data: T | undefined; error: unknown; isPending: boolean; isPlaceholderData?: boolean; refetch: () => unknown };
+type Shown<T> = { data: T | undefined; error: unknown; failureReason: unknown; isPlaceholderData?: boolean; refetch: () => unknown };
 
 // Shown shows data, or what stands in its place.
 export function Shown<T>({ of, what, rows, children }: { of: Shown<T>; what: string; rows?: number; children: (data: T) => ReactNode }) {
   const retry = () => void of.refetch();
-  if (of.error && (of.data === undefined || of.isPlaceholderData)) return <Failure error={of.error} what={what} retry={retry} />;
+  // What failed is told at once, while it is tried again.
+  const error = of.error ?? of.failureReason;
+  if (error && (of.data === undefined || of.isPlaceholderData)) return <Failure error={error} what={what} retry={retry} />;
   if (of.data === undefined) return <Loading what={what} {...(rows === undefined ? {} : { rows })} />;
   return (
     <>
