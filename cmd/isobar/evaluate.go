@@ -22,6 +22,7 @@ type evaluateFlags struct {
 	via           string
 	output        string
 	ignoreUnknown bool
+	staged        stagedFlag
 }
 
 func evaluateCommand() *cobra.Command {
@@ -37,6 +38,8 @@ FROM and TO are namespace/pod, node:name, vm:namespace/name, ee:namespace/name o
 A flows file has one JSON object a line: {"from","to","protocol","port","sourcePort","icmpType",
 "icmpCode","toName"}; the answer is the same line, whatever else it has, with "verdict",
 "ingress" and "egress" added.
+
+Staged policies are not enforced, and count with --staged alone.
 
 The exit status is 0 when every flow was evaluated, whatever the verdicts.`,
 		Example: `  isobar evaluate -f world/ --flow shop/web,shop/db,TCP/5432
@@ -57,6 +60,7 @@ The exit status is 0 when every flow was evaluated, whatever the verdicts.`,
 	flags.StringVar(&f.via, "via", "meaning", "what answers: "+strings.Join(viaNames(), ", "))
 	flags.StringVarP(&f.output, "output", "o", "table", "table or json (JSON lines)")
 	flags.BoolVar(&f.ignoreUnknown, "ignore-unknown", false, "skip kinds that are not known, with a warning")
+	f.staged.add(cmd, "as if staged policies were enforced")
 	_ = cmd.MarkFlagRequired("filename")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	cmd.MarkFlagsOneRequired("flow", "flows", "all-pairs")
@@ -80,6 +84,9 @@ func (f *evaluateFlags) run(in io.Reader, out, errOut io.Writer) error {
 	}
 	for _, w := range world.Warnings {
 		fmt.Fprintln(errOut, "warning:", w)
+	}
+	if world.Snapshot, err = f.staged.apply(world.Snapshot); err != nil {
+		return err
 	}
 	answer, err := newAnswerer(f.via, world.Snapshot)
 	if err != nil {

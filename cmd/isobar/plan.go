@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -25,6 +28,7 @@ type planFlags struct {
 	output        string
 	exitCode      bool
 	ignoreUnknown bool
+	staged        stagedFlag
 }
 
 // The exit statuses of plan --exit-code, besides 0 and 1.
@@ -36,7 +40,7 @@ const (
 func planCommand() *cobra.Command {
 	var f planFlags
 	cmd := &cobra.Command{
-		Use:   "plan -f PATH...",
+		Use:   "plan (-f PATH... | --staged)",
 		Short: "Show what a change of policies would do in the clouds, without making it",
 		Long: `Plan asks the Isobar of a cluster what would happen if the manifests were applied, or deleted: which
 security groups, rules and attachments it would create, change and delete, what it could not enforce
@@ -48,6 +52,9 @@ ExternalEntities. An object counts as it is written, whole: for what kubectl app
 of one, plan what its dry run prints. A Pod without a status is taken to run where it does, with
 the labels of the manifest.
 
+With --staged it is about staged policies of the cluster, as if they were written without the
+annotation isobar.dev/mode; with --staged=NAME about one.
+
 It needs the right to create plans.isobar.dev, which tells of policies and VMs of all namespaces.
 
 With --exit-code the exit status says what was found:
@@ -57,10 +64,14 @@ With --exit-code the exit status says what was found:
   3  something would be refused that is not refused now, or is not known of some target`,
 		Example: `  isobar plan -f policies/
   isobar plan -f db.yaml --delete
+  isobar plan --staged
   isobar plan -f policies/ --exit-code -o json > plan.json
   kubectl apply -f policies/ --dry-run=server -o yaml | isobar plan -f -`,
 		Args: cobra.ArbitraryArgs, // further paths: what a shell makes of -f policies/*.yaml
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && len(f.files) == 0 {
+				return fmt.Errorf("%q: paths follow -f", args[0])
+			}
 			f.files = append(f.files, args...)
 			return f.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -70,9 +81,12 @@ With --exit-code the exit status says what was found:
 	flags.BoolVar(&f.isDelete, "delete", false, "plan the deletion of the objects")
 	flags.BoolVar(&f.exitCode, "exit-code", false, "say by the exit status what was found")
 	flags.BoolVar(&f.ignoreUnknown, "ignore-unknown", false, "skip kinds that are not known, with a warning")
+	f.staged.add(cmd, "plan to enforce staged policies of the cluster")
 	addOutput(cmd, &f.output)
 	f.add(cmd)
-	_ = cmd.MarkFlagRequired("filename")
+	cmd.MarkFlagsOneRequired("filename", "staged")
+	cmd.MarkFlagsMutuallyExclusive("filename", "staged")
+	cmd.MarkFlagsMutuallyExclusive("delete", "staged")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
 	return cmd
 }
@@ -85,14 +99,13 @@ func (f *planFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writer
 	if err != nil {
 		return err
 	}
-	objects, warnings, err := manifest.Objects(f.files, manifest.Options{Stdin: in, IgnoreUnknown: f.ignoreUnknown, Namespace: namespace})
-	if err != nil {
-		return err
+	var question *isobarv1alpha1.Plan
+	var where []string
+	if f.staged.isSet() {
+		question, where, err = f.questionOfStaged(ctx, config)
+	} else {
+		question, where, err = f.questionOfManifests(in, errOut, namespace)
 	}
-	for _, w := range warnings {
-		fmt.Fprintln(errOut, "warning:", w)
-	}
-	question, err := f.question(objects)
 	if err != nil {
 		return err
 	}
@@ -100,7 +113,7 @@ func (f *planFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writer
 	if err != nil {
 		return err
 	}
-	if err := tellProblems(errOut, objects, answer.Status.Problems); err != nil {
+	if err := tellProblems(errOut, where, answer.Status.Problems); err != nil {
 		return err
 	}
 	if err := f.print(out, answer.Status); err != nil {
@@ -112,29 +125,78 @@ func (f *planFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writer
 	return nil
 }
 
-// question returns the Plan to ask for.
-func (f *planFlags) question(objects []manifest.Object) (*isobarv1alpha1.Plan, error) {
-	if n := len(objects); n > isobarv1alpha1.MaxPlanObjects {
-		return nil, fmt.Errorf("%d objects: at most %d can be planned at once", n, isobarv1alpha1.MaxPlanObjects)
+// newPlan returns a Plan to ask for, of so many objects.
+func newPlan(objects int) (*isobarv1alpha1.Plan, error) {
+	if objects > isobarv1alpha1.MaxPlanObjects {
+		return nil, fmt.Errorf("%d objects: at most %d can be planned at once", objects, isobarv1alpha1.MaxPlanObjects)
 	}
 	q := &isobarv1alpha1.Plan{}
 	q.APIVersion, q.Kind = isobarv1alpha1.GroupVersion.String(), "Plan"
+	return q, nil
+}
+
+// questionOfStaged returns the Plan of what is staged, and what its objects are called.
+func (f *planFlags) questionOfStaged(ctx context.Context, config *rest.Config) (*isobarv1alpha1.Plan, []string, error) {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	staged, err := stagedIn(ctx, client, "")
+	if err != nil {
+		return nil, nil, err
+	}
+	ids, err := f.staged.pick(slices.Sorted(maps.Keys(staged)))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(ids) == 0 {
+		return nil, nil, errors.New("no policy is staged")
+	}
+	q, err := newPlan(len(ids))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range ids {
+		text, err := enforced(staged[id]).MarshalJSON()
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", id, err)
+		}
+		q.Spec.Manifests = append(q.Spec.Manifests, runtime.RawExtension{Raw: text})
+	}
+	return q, ids, nil
+}
+
+// questionOfManifests returns the Plan of manifests, and where its objects stand.
+func (f *planFlags) questionOfManifests(in io.Reader, errOut io.Writer, namespace string) (*isobarv1alpha1.Plan, []string, error) {
+	objects, warnings, err := manifest.Objects(f.files, manifest.Options{Stdin: in, IgnoreUnknown: f.ignoreUnknown, Namespace: namespace})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, w := range warnings {
+		fmt.Fprintln(errOut, "warning:", w)
+	}
+	q, err := newPlan(len(objects))
+	if err != nil {
+		return nil, nil, err
+	}
+	var where []string
 	for _, o := range objects {
+		where = append(where, o.Where())
 		if f.isDelete {
 			q.Spec.Delete = append(q.Spec.Delete, isobarv1alpha1.PlanObject{APIVersion: o.APIVersion, Kind: o.Kind, Namespace: o.Namespace, Name: o.Name})
 			continue
 		}
 		m, err := o.Manifest()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		text, err := json.Marshal(m)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", o.Where(), err)
+			return nil, nil, fmt.Errorf("%s: %w", o.Where(), err)
 		}
 		q.Spec.Manifests = append(q.Spec.Manifests, runtime.RawExtension{Raw: text})
 	}
-	return q, nil
+	return q, where, nil
 }
 
 // ask sends a Plan, and returns it with its answer.
@@ -171,12 +233,12 @@ func ask(ctx context.Context, config *rest.Config, q *isobarv1alpha1.Plan) (*iso
 
 // tellProblems prints what is a warning, and returns the rest as an error: a plan of
 // something else than what is written would mislead.
-func tellProblems(errOut io.Writer, objects []manifest.Object, problems []isobarv1alpha1.PlanProblem) error {
+func tellProblems(errOut io.Writer, objects []string, problems []isobarv1alpha1.PlanProblem) error {
 	var errs []error
 	for _, p := range problems {
 		where := fmt.Sprintf("object %d", p.Index)
 		if int(p.Index) < len(objects) {
-			where = objects[p.Index].Where()
+			where = objects[p.Index]
 		}
 		if p.Field != "" {
 			where += ": " + p.Field

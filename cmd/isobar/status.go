@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -13,13 +14,16 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
+	"isobar.dev/api/convert"
 	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
+	"isobar.dev/policy"
 )
 
 type statusFlags struct {
@@ -35,7 +39,7 @@ func statusCommand() *cobra.Command {
 		Long: `Status reads what a cluster's Isobar has written of itself: which cloud accounts it reaches, which
 VMs its selectors import, and which Antrea policies are not enforced as written. Without -n it looks at
 all namespaces, and asks the controller how each target fares, which is a network of an account in a
-region. -o wide lists the policies that are enforced, too, and the quotas that targets use.`,
+region. Policies of every kind that are staged are listed apart. -o wide lists the policies that are enforced, too, and the quotas that targets use.`,
 		Example: `  isobar status
   isobar status -n shop -o wide
   isobar status -o json`,
@@ -80,6 +84,18 @@ type clusterStatus struct {
 	Targets      []isobarv1alpha1.TargetStatus `json:"targets,omitempty"`
 	TargetsError string                        `json:"targetsError,omitempty"`
 	Policies     []policyState                 `json:"policies"`
+	// Staged are the policies of every kind that are staged; StagedError is which of them cannot be read.
+	Staged      []stagedPolicy `json:"staged,omitempty"`
+	StagedError string         `json:"stagedError,omitempty"`
+}
+
+// stagedPolicy is a policy that is staged.
+type stagedPolicy struct {
+	Policy string `json:"policy"` // ID
+	// State is Staged, Withdrawing while a cloud still enforces it, or Unknown when no controller has
+	// said anything of it, or its kind has no place for that.
+	State string `json:"state"`
+	Why   string `json:"why,omitempty"`
 }
 
 // objectStatus is how an account or a selector fares.
@@ -96,7 +112,7 @@ type objectStatus struct {
 type policyState struct {
 	Namespace string `json:"namespace,omitempty"` // empty for one of the cluster
 	Name      string `json:"name"`
-	// Phase is the policy's own, Changed when it is of an earlier generation, or
+	// Phase is the policy's own, Changed when it is of an earlier generation, Staged, or
 	// empty when no cloud has to do with it.
 	Phase    string   `json:"phase,omitempty"`
 	Realized int32    `json:"realized"` // targets that enforce it
@@ -104,7 +120,10 @@ type policyState struct {
 	Why      []string `json:"why,omitempty"`
 }
 
-const changed = "Changed"
+const (
+	changed     = "Changed"
+	phaseStaged = "Staged"
+)
 
 func readStatus(ctx context.Context, client dynamic.Interface, namespace string) (s clusterStatus, err error) {
 	var accounts []cloudv1alpha1.CloudProviderAccount
@@ -131,6 +150,13 @@ func readStatus(ctx context.Context, client dynamic.Interface, namespace string)
 	}
 	for _, x := range selectors {
 		s.Selectors = append(s.Selectors, stateOf(x.ObjectMeta, x.Status.Error, x.Status.ObservedGeneration, x.Status.Conditions))
+	}
+	all, stagedErr := stagedIn(ctx, client, namespace)
+	if stagedErr != nil {
+		s.StagedError = stagedErr.Error() // who may read the rest may not be allowed to read all kinds
+	}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		s.Staged = append(s.Staged, stagedPolicyOf(id, all[id]))
 	}
 	for _, p := range clusterPolicies {
 		s.Policies = append(s.Policies, phaseOf(p.ObjectMeta, p.Status))
@@ -203,6 +229,27 @@ func phaseOf(m metav1.ObjectMeta, in antreav1beta1.NetworkPolicyStatus) policySt
 	if s.Phase != "" && in.ObservedGeneration < m.Generation {
 		s.Phase = changed
 	}
+	if mode, _ := convert.Mode(m.Annotations); mode == policy.Stage {
+		s.Phase = phaseStaged
+	}
+	return s
+}
+
+// stagedPolicyOf says how the withdrawal of a staged policy fares.
+func stagedPolicyOf(id string, p *unstructured.Unstructured) stagedPolicy {
+	s := stagedPolicy{Policy: id, State: "Unknown"}
+	var in antreav1beta1.NetworkPolicy // those of other kinds have other conditions
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": p.Object["status"]}, &in); err != nil {
+		return s
+	}
+	for _, c := range in.Status.Conditions {
+		if c.Type == antreav1beta1.ConditionStaged && in.Status.ObservedGeneration == p.GetGeneration() {
+			s.State, s.Why = phaseStaged, c.Message
+			if c.Status != metav1.ConditionTrue {
+				s.State = c.Reason
+			}
+		}
+	}
 	return s
 }
 
@@ -225,6 +272,9 @@ func (s clusterStatus) print(out io.Writer, wide bool) error {
 		return err
 	}
 	if err := s.printPolicies(&text, wide); err != nil {
+		return err
+	}
+	if err := s.printStaged(&text); err != nil {
 		return err
 	}
 	for line := range strings.Lines(text.String()) { // cells may be empty
@@ -266,7 +316,7 @@ func (s clusterStatus) printPolicies(text *bytes.Buffer, wide bool) error {
 	w := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', 0)
 	for _, p := range s.Policies {
 		count[p.Phase]++
-		if !wide && (p.Phase == "" || p.Phase == string(antreav1beta1.PolicyRealized)) {
+		if p.Phase == phaseStaged || !wide && (p.Phase == "" || p.Phase == string(antreav1beta1.PolicyRealized)) {
 			continue
 		}
 		name, phase := p.Name, p.Phase
@@ -296,4 +346,21 @@ func (s clusterStatus) printPolicies(text *bytes.Buffer, wide bool) error {
 	}
 	text.Write(rows.Bytes())
 	return nil
+}
+
+func (s clusterStatus) printStaged(text *bytes.Buffer) error {
+	if s.StagedError != "" {
+		fmt.Fprintf(text, "Staged: not all are known: %s\n", s.StagedError)
+	}
+	if len(s.Staged) == 0 {
+		return nil
+	}
+	if s.StagedError == "" {
+		fmt.Fprintf(text, "Staged: %d\n", len(s.Staged))
+	}
+	w := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
+	for _, p := range s.Staged {
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", p.Policy, p.State, p.Why)
+	}
+	return w.Flush()
 }
