@@ -1,9 +1,10 @@
 // Serves ../../dist, built anew when a source changes, and a made-up world (world.mjs). For work on the pages alone.
 //
-//   npm run dev -- [--port 5173] [--login token|code] [--bounded] [--still] [--empty] [--broken]
+//   npm run dev -- [--port 5173] [--login token|code] [--bounded] [--still] [--empty] [--broken] [--workloads N] [--cap N]
 //
 // --login asks for a token (any but "wrong"), --bounded shows a reader of two namespaces, --still has no changes,
-// --empty has nothing in it, and --broken answers views with an error.
+// --empty has nothing in it, --broken answers views with an error, and --workloads grows it to so many,
+// of which the map shows --cap groups (2000).
 import { spawnSync } from "node:child_process";
 import { watch } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -11,7 +12,7 @@ import { createServer } from "node:http";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { answer, NoSuchView } from "./world.mjs";
+import { answer, grow, NoSuchView } from "./world.mjs";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const ui = path.join(here, "..");
@@ -20,8 +21,11 @@ const { values: o } = parseArgs({
   options: {
     port: { type: "string", default: "5173" }, login: { type: "string", default: "none" },
     bounded: { type: "boolean" }, still: { type: "boolean" }, empty: { type: "boolean" }, broken: { type: "boolean" },
+    workloads: { type: "string" }, cap: { type: "string" },
   },
 });
+
+if (o.workloads) grow(Number(o.workloads), Number(o.cap ?? 0));
 
 function build() {
   spawnSync(process.execPath, ["build.mjs"], { cwd: ui, stdio: ["ignore", "ignore", "inherit"] });

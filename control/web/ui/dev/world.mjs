@@ -126,16 +126,34 @@ function explain(q, bounded) {
   return out;
 }
 
-// groupsBy are the groups of the map and the matrix.
-function groupsBy(by, search) {
+// grow adds Pods until there are count workloads, in namespaces of about 70 each, and lets the map draw up to cap groups.
+let cap = 2000;
+export function grow(count, most) {
+  if (most) cap = most;
+  const namespaces = Math.min(400, Math.max(1, Math.ceil((count - workloads.length) / 70)));
+  for (let i = 0; workloads.length < count; i++) {
+    const ns = `team-${String(i % namespaces).padStart(3, "0")}`;
+    const app = apps[i % apps.length];
+    add("pod", ns, `${app}-${i.toString(36)}`, { labels: { app, team: ns, shard: String(i % 300) } });
+  }
+  workloads.sort((a, b) => (a.id < b.id ? -1 : 1));
+}
+
+// groupOf is the group of a workload: its ID, name and kind.
+function groupOf(w, by) {
+  const key = by.slice(6);
+  if (by === "workload") return [w.id, w.namespace ? `${w.namespace}/${w.name}` : w.name, "workload"];
+  if (by === "network") return [`net/${w.network}`, w.network || "(no network)", "network"];
+  if (by.startsWith("label:")) return w.labels[key] === undefined ? [`label/${key}`, `(without ${key})`, "label"] : [`label/${key}=${w.labels[key]}`, `${key}=${w.labels[key]}`, "label"];
+  return w.namespace === "" ? ["(nodes)", "(nodes)", "nodes"] : [`ns/${w.namespace}`, w.namespace, "namespace"];
+}
+
+// groupsBy are the groups of the map and the matrix; those of the group within are single workloads.
+function groupsBy(by, search, within) {
   const of = new Map();
   for (const w of workloads) {
-    const key = by.slice(6);
-    const [id, name, kind] =
-      by === "workload" ? [w.id, w.name, "workload"]
-      : by === "network" ? [`net/${w.network}`, w.network || "(no network)", "network"]
-      : by.startsWith("label:") ? (w.labels[key] === undefined ? [`label/${key}`, `(without ${key})`, "label"] : [`label/${key}=${w.labels[key]}`, `${key}=${w.labels[key]}`, "label"])
-      : w.namespace === "" ? ["(nodes)", "(nodes)", "nodes"] : [`ns/${w.namespace}`, w.namespace, "namespace"];
+    let [id, name, kind] = groupOf(w, by);
+    if (id === within) [id, name, kind] = groupOf(w, "workload");
     const g = of.get(id) ?? { id, name, kind, workloads: 0, pods: 0, vms: 0, nodes: 0, isolatedIngress: 0, isolatedEgress: 0 };
     g.workloads++;
     if (w.kind === "pod") g.pods++;
@@ -150,25 +168,25 @@ function groupsBy(by, search) {
 
 function map(q, bounded) {
   const by = q.get("by") || "namespace";
-  let groups = groupsBy(by, q.get("search"));
-  const within = q.get("within");
-  if (within?.startsWith("ns/")) {
-    groups = groups.filter((g) => g.id !== within).concat(groupsBy("workload").filter((g) => g.id.split("/")[1] === within.slice(3)));
-  }
-  groups = groups.slice(0, 2000).concat({ id: "outside", name: "outside", kind: "outside", workloads: 0, pods: 0, vms: 0, nodes: 0, isolatedIngress: 0, isolatedEgress: 0 });
-  if (bounded) groups.push({ id: "hidden", name: "(not visible to you)", kind: "hidden", workloads: 0, pods: 0, vms: 0, nodes: 0, isolatedIngress: 0, isolatedEgress: 0 });
+  const all = groupsBy(by, q.get("search"), q.get("within"));
+  const none = { workloads: 0, pods: 0, vms: 0, nodes: 0, isolatedIngress: 0, isolatedEgress: 0 };
+  const groups = all.slice(0, cap).concat({ id: "outside", name: "outside", kind: "outside", ...none });
+  if (bounded) groups.push({ id: "hidden", name: "(not visible to you)", kind: "hidden", ...none });
   const e = random(3);
   const edges = [];
-  for (const from of groups) {
-    for (const to of groups) {
-      if (edges.length >= 5000 || e() > Math.min(0.25, 300 / groups.length ** 2 * 4)) continue;
-      const isDefault = e() < 0.3;
-      if (isDefault && q.get("open") !== "true") continue;
-      const pairs = Math.max(1, from.workloads * to.workloads);
-      edges.push({ from: from.id, to: to.id, pairs, allowed: Math.ceil(pairs * e()), partial: e() < 0.2 ? 1 : 0, depends: e() < 0.1 ? 1 : 0, traffic: isDefault ? ["all traffic"] : ["TCP/443", "TCP/5432", "UDP/53"].slice(0, 1 + Math.floor(e() * 3)), moreTraffic: e() < 0.1 ? 4 : 0, by: isDefault ? "default" : "rule" });
-    }
+  const seen = new Set();
+  const most = Math.min(5000, Math.round(groups.length * 2.6));
+  for (let i = 0; i < 2 * most && edges.length < most; i++) {
+    // Few are reached by many.
+    const [from, to] = [groups[Math.floor(e() * groups.length)], groups[Math.floor(e() ** 3 * groups.length)]];
+    const isDefault = e() < 0.25;
+    if (seen.has(`${from.id} ${to.id}`) || (isDefault && q.get("open") !== "true")) continue;
+    seen.add(`${from.id} ${to.id}`);
+    const pairs = Math.max(1, from.workloads) * Math.max(1, to.workloads);
+    edges.push({ from: from.id, to: to.id, pairs, allowed: Math.ceil(pairs * e()), partial: pairs > 1 && e() < 0.2 ? 1 : 0, depends: e() < 0.1 ? 1 : 0, traffic: isDefault ? ["all traffic"] : ["TCP/443", "TCP/5432", "UDP/53"].slice(0, 1 + Math.floor(e() * 3)), moreTraffic: e() < 0.1 ? 4 : 0, by: isDefault ? "default" : "rule" });
   }
-  return { by, groups, edges, omitted: { groups: within ? 3 : 0, edges: 0 } };
+  edges.sort((a, b) => (a.from + " " + a.to < b.from + " " + b.to ? -1 : 1));
+  return { by, groups, edges, omitted: { groups: Math.max(0, all.length - cap), edges: 0 } };
 }
 
 function matrix(q) {

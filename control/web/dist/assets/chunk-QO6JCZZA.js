@@ -1,0 +1,1 @@
+function r(e){return e??[]}export{r as a};

@@ -1,1 +1,0 @@
-import{a as p}from"./chunk-GVQPADXB.js";import{B as i,b as e,d as o}from"./chunk-KCM3GTQH.js";var t=e(o(),1);function r(){return(0,t.jsx)(p,{title:"Map",children:(0,t.jsx)(i,{title:"Nothing is here yet"})})}export{r as default};

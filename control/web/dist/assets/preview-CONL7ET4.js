@@ -1,1 +1,0 @@
-import{a as o}from"./chunk-GVQPADXB.js";import{B as r,b as t,d as i}from"./chunk-KCM3GTQH.js";var e=t(i(),1);function P(){return(0,e.jsx)(o,{title:"Preview",children:(0,e.jsx)(r,{title:"Nothing is here yet"})})}export{P as default};
