@@ -4,6 +4,12 @@ import type { InfiniteData, UseInfiniteQueryResult, UseQueryResult } from "@tans
 import { isPassing, type Params, view } from "./api.ts";
 import type { Me } from "./views.ts";
 
+// again is after how many milliseconds to ask again. An answer that stays away is asked for as long as somebody looks.
+function again(error: unknown, every: number): number | false {
+  if (isPassing(error)) return 10_000;
+  return error === null && every > 0 ? every : false;
+}
+
 export const queries = new QueryClient({
   defaultOptions: {
     queries: {
@@ -12,21 +18,22 @@ export const queries = new QueryClient({
       refetchOnWindowFocus: false,
       retry: (failures, e) => failures < 3 && isPassing(e),
       retryDelay: (failures) => Math.min(8000, 500 * 2 ** failures),
-      // An answer that stays away is asked for again, as long as somebody looks.
-      refetchInterval: (q) => (isPassing(q.state.error) ? 10_000 : false),
+      refetchInterval: (q) => again(q.state.error, 0),
     },
   },
 });
 
-type Options = { enabled?: boolean; keep?: boolean };
+type Options = { enabled?: boolean; keep?: boolean; every?: number };
 
 // useView asks for a view, and again whenever the world changes. With keep (the default) the last answer stays, as a placeholder,
-// while that for other parameters is on its way.
-export function useView<T>(name: string, params: Params = {}, { enabled = true, keep = true }: Options = {}): UseQueryResult<T> {
+// while that for other parameters is on its way. every is for what changes although the world does not, such as how often
+// a rule was met: milliseconds after which it is asked for again.
+export function useView<T>(name: string, params: Params = {}, { enabled = true, keep = true, every = 0 }: Options = {}): UseQueryResult<T> {
   return useQuery<T>({
     queryKey: ["view", name, params],
     queryFn: ({ signal }) => view<T>(name, params, { signal }),
     enabled,
+    refetchInterval: (q) => again(q.state.error, every),
     ...(keep ? { placeholderData: keepPreviousData } : {}),
   });
 }
@@ -41,7 +48,15 @@ export function usePages<T extends Paged>(name: string, params: Params): UseInfi
     initialPageParam: "",
     getNextPageParam: (last) => last.continue || undefined,
     placeholderData: keepPreviousData,
+    refetchInterval: (q) => again(q.state.error, (q.state.data?.pages.length ?? 0) < 3 ? 30_000 : 0),
   });
+}
+
+// rowsOf are the rows of all pages. One that has moved while they were read counts where it is first.
+export function rowsOf<T extends { id: string }>(pages: readonly { items: readonly T[] | null }[]): T[] {
+  const seen = new Map<string, T>();
+  for (const p of pages) for (const row of p.items ?? []) if (!seen.has(row.id)) seen.set(row.id, row);
+  return [...seen.values()];
 }
 
 export function useMe(): Me | undefined {

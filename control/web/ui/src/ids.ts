@@ -69,3 +69,8 @@ export const kinds: Record<string, string> = {
 export function kindName(kind: string): string {
   return kinds[kind] ?? kind;
 }
+
+// searchOf is what to look for when one has typed the name of an end.
+export function searchOf(typed: string): string {
+  return typed.trim().replace(/^(vm|node|ee|pod):/, "");
+}

@@ -2,6 +2,7 @@ import { Link } from "wouter";
 import { useMe, useView } from "../data.ts";
 import { Badge, Phase } from "../parts/badges.tsx";
 import { Sheet, Section } from "../parts/facts.tsx";
+import { healthOf } from "../health.ts";
 import { Icon } from "../parts/icon.tsx";
 import { Page } from "../parts/page.tsx";
 import { Bounds, Empty, Hidden, Shown } from "../parts/states.tsx";
@@ -13,7 +14,7 @@ import { type Account, type Accounts, type AccountTarget, list, type Loop, type 
 
 export default function AccountsPage() {
   const me = useMe();
-  const found = useView<Accounts>("accounts");
+  const found = useView<Accounts>("accounts", {}, { every: 15_000 });
   return (
     <Page title="Accounts" kicker="Clouds, what is read there, and what is written">
       {me && !me.may.accounts ? (
@@ -49,15 +50,6 @@ export default function AccountsPage() {
       )}
     </Page>
   );
-}
-
-// healthOf is the worst that is known of an account.
-export function healthOf(a: Account): "good" | "warn" | "bad" {
-  if (a.problem) return "bad";
-  const targets = list(a.targets);
-  if (list(a.regions).some((r) => r.error) || targets.some((t) => t.error || t.phase === "Failed")) return "bad";
-  if (targets.some((t) => list(t.quotas).some((q) => q.of > 0 && q.used >= q.of * 0.9))) return "warn";
-  return "good";
 }
 
 const healths = { good: ["check", "Healthy"], warn: ["warn", "Near a quota"], bad: ["warn", "Trouble"] } as const;

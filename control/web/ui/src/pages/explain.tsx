@@ -9,11 +9,11 @@ import { PolicyRef, WorkloadRef } from "../parts/refs.tsx";
 import { Empty, Hidden, Shown } from "../parts/states.tsx";
 import { Text } from "../parts/text.tsx";
 import { useQuery } from "../route.ts";
+import { byTier } from "../steps.ts";
 import { counted, plain } from "../text.ts";
 import { commandOf, faultOf, parseTraffic, type Protocol, protocols, writeTraffic } from "../traffic.ts";
 import { useAnnounced } from "../useannounced.ts";
 import { type Decision, type End, type Explained, list, type Staged, type Step, type Walk } from "../views.ts";
-import { Link } from "wouter";
 
 export default function ExplainPage() {
   const query = useQuery();
@@ -343,18 +343,6 @@ function Listed({ steps }: { steps: readonly Step[] }) {
   );
 }
 
-// byTier puts steps, which are in order, into their tiers. A hidden step has no tier to be seen.
-export function byTier(steps: readonly Step[]): { number: number; name: string; hidden: boolean; steps: Step[] }[] {
-  const out: { number: number; name: string; hidden: boolean; steps: Step[] }[] = [];
-  for (const s of steps) {
-    const last = out.at(-1);
-    const hidden = s.hidden === true;
-    if (last && last.hidden === hidden && (hidden || last.number === s.tierNumber)) last.steps.push(s);
-    else out.push({ number: s.tierNumber ?? 0, name: s.tier ?? "", hidden, steps: [s] });
-  }
-  return out;
-}
-
 const outcomes: Record<string, [tone: string, icon: string]> = {
   decided: ["", "check"],
   passed: ["info", "pass"],
@@ -469,16 +457,3 @@ function Outcome({ of: s }: { of: Step }) {
     </>
   );
 }
-
-// ExplainLink leads here with one end filled in.
-export function ExplainLink({ from = "", to = "", children }: { from?: string; to?: string; children: string }) {
-  const q = new URLSearchParams();
-  if (from) q.set("from", from);
-  if (to) q.set("to", to);
-  return (
-    <Link className="button" href={`/explain?${q}`}>
-      {children}
-    </Link>
-  );
-}
-

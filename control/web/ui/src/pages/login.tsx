@@ -2,14 +2,10 @@ import { type FormEvent, useEffect, useId, useState } from "react";
 import { fixOf, StatusError } from "../api.ts";
 import { Icon } from "../parts/icon.tsx";
 import { Text } from "../parts/text.tsx";
+import { nextOf } from "../next.ts";
 import { navigate, usePath, useQuery } from "../route.ts";
 import { logIn, type SessionState } from "../session.ts";
 import { Contours } from "../shell.tsx";
-
-// After the login one is led where one was going. Only paths of this console count.
-export function nextOf(asked: string): string {
-  return /^\/(?![/\\])/.test(asked) && !asked.startsWith("/login") && !asked.startsWith("/api") ? asked : "/map";
-}
 
 export function LoginPage({ state }: { state: SessionState }) {
   const path = usePath();

@@ -1,6 +1,6 @@
 import { useMemo } from "react";
 import { Link } from "wouter";
-import { usePages, useMe } from "../data.ts";
+import { rowsOf, useMe, usePages } from "../data.ts";
 import { kindName, kinds, pathOf } from "../ids.ts";
 import { Badge, Phase } from "../parts/badges.tsx";
 import { ClearFilters, Filter } from "../parts/filter.tsx";
@@ -94,7 +94,7 @@ export default function PoliciesPage() {
   const rows = useMemo(() => {
     const out: Row<PolicyItem>[] = [];
     let tier: number | undefined;
-    for (const p of pages.data?.pages.flatMap((x) => list(x.items)) ?? []) {
+    for (const p of rowsOf<PolicyItem>(pages.data?.pages ?? [])) {
       if (p.tierNumber !== tier) {
         tier = p.tierNumber;
         out.push({

@@ -14,7 +14,7 @@ import { type Hits, list, type Policy } from "../views.ts";
 
 export default function PolicyPage() {
   const id = idOf("policies", usePath());
-  const found = useView<Policy>("policy", { id }, { enabled: id !== "", keep: false });
+  const found = useView<Policy>("policy", { id }, { enabled: id !== "", keep: false, every: 30_000 });
   return (
     <Page title="Policy" name={nameOf(id) || "?"} kicker={<Crumbs policy={found.data} />}>
       {id === "" ? <Empty title="The address names no policy" /> : <Shown of={found} what="The policy">{(p) => <Detail of={p} />}</Shown>}

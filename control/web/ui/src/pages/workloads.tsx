@@ -1,6 +1,6 @@
 import { useMemo } from "react";
 import { Link } from "wouter";
-import { useMe, usePages } from "../data.ts";
+import { rowsOf, useMe, usePages } from "../data.ts";
 import { pathOf } from "../ids.ts";
 import { Badge, Phase } from "../parts/badges.tsx";
 import { ClearFilters, Filter } from "../parts/filter.tsx";
@@ -76,7 +76,7 @@ export default function WorkloadsPage() {
   const me = useMe();
   const pages = usePages<Workloads>("workloads", Object.fromEntries(params.map((p) => [p, query.get(p)])));
   const first = pages.data?.pages[0];
-  const rows = useMemo((): Row<WorkloadItem>[] => pages.data?.pages.flatMap((p) => list(p.items).map((item) => ({ key: item.id, item }))) ?? [], [pages.data]);
+  const rows = useMemo((): Row<WorkloadItem>[] => rowsOf<WorkloadItem>(pages.data?.pages ?? []).map((item) => ({ key: item.id, item })), [pages.data]);
   const total = first?.total ?? 0;
   const isFiltered = params.some((p) => query.get(p) !== "");
   useAnnounced(first && !pages.isPlaceholderData ? counted(total, "workload") : "");

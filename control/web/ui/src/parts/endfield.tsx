@@ -1,17 +1,12 @@
 import { useEffect, useMemo, useState } from "react";
 import { useView } from "../data.ts";
-import { endOf } from "../ids.ts";
+import { endOf, searchOf } from "../ids.ts";
 import { count } from "../text.ts";
 import { list, type Workloads } from "../views.ts";
 import { Combobox, type Option } from "./combobox.tsx";
 import { Text } from "./text.tsx";
 
 const most = 12;
-
-// searchOf is what to look for when one has typed the name of an end.
-export function searchOf(typed: string): string {
-  return typed.trim().replace(/^(vm|node|ee|pod):/, "");
-}
 
 // EndField asks for one end of a flow: a workload, with completion, or an address.
 export function EndField({ label, value, onChange, isSearch = false }: { label: string; value: string; onChange: (value: string) => void; isSearch?: boolean }) {
