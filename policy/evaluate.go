@@ -209,6 +209,28 @@ func (j *Judge) Traffic(yield func(Traffic) bool) {
 	}
 }
 
+// Rules yields the rules that apply, in the order in which they are asked.
+func (j *Judge) Rules(yield func(*Rule) bool) {
+	for _, c := range j.candidates {
+		if c.rule != nil && !yield(c.rule) {
+			return
+		}
+	}
+}
+
+// Isolates says whether what no rule decides is dropped: by Kubernetes
+// NetworkPolicies, or by [Workload.Isolation].
+func (j *Judge) Isolates() bool {
+	return j.fallback.Action != Allow || slices.ContainsFunc(j.candidates, func(c candidate) bool { return c.rule == nil })
+}
+
+// Denies says whether anything can be denied at all: by isolation or by a rule.
+func (j *Judge) Denies() bool {
+	return j.Isolates() || slices.ContainsFunc(j.candidates, func(c candidate) bool {
+		return c.action == Drop || c.action == Reject || len(c.rule.L7) > 0
+	})
+}
+
 // question is one end's: what its policies say of a flow with the other end.
 type question struct {
 	*Judge

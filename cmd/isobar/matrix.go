@@ -96,7 +96,9 @@ func (f *matrixFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writ
 	if err != nil {
 		return fmt.Errorf("--with: %w", err)
 	}
-	m.fill(w, group, flows)
+	if err := m.fill(ctx, w, group, flows); err != nil {
+		return err
+	}
 	if f.output == "json" {
 		return writeObject(out, "json", m)
 	}
@@ -180,7 +182,7 @@ type matrixBy struct {
 	To    string `json:"to"`
 }
 
-func (m *matrix) fill(w *reach.World, group func(reach.End) string, flows []policy.Flow) {
+func (m *matrix) fill(ctx context.Context, w *reach.World, group func(reach.End) string, flows []policy.Flow) error {
 	names := map[string]string{}
 	for _, e := range w.Ends {
 		names[e.Name] = e.Name
@@ -189,7 +191,10 @@ func (m *matrix) fill(w *reach.World, group func(reach.End) string, flows []poli
 		}
 	}
 	m.Without = w.Without
-	in := w.Matrix(group, flows)
+	in, err := w.Matrix(group, flows, reach.Options{Stop: ctx.Err})
+	if err != nil {
+		return err
+	}
 	for _, g := range in.Groups {
 		m.Groups = append(m.Groups, matrixGroup{g.Name, g.Ends})
 	}
@@ -207,6 +212,7 @@ func (m *matrix) fill(w *reach.World, group func(reach.End) string, flows []poli
 			m.Cells = append(m.Cells, cell)
 		}
 	}
+	return nil
 }
 
 // depends says whether another answer is possible for any pair.

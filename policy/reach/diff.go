@@ -1,7 +1,6 @@
 package reach
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -10,22 +9,6 @@ import (
 
 	"isobar.dev/policy"
 )
-
-// State is what becomes of some traffic between two ends.
-type State uint8
-
-// The states, from the strictest.
-const (
-	Absent  State = iota // one of the ends is not there, or they have no common address family
-	Dropped              // see policy.Drop
-	Rejected
-	Depends // denied, and another answer is possible: on a DNS name, a payload, a source port
-	Allowed
-)
-
-func (s State) String() string {
-	return []string{"absent", "drop", "reject", "depends", "allow"}[s]
-}
 
 // Item is what changes of some traffic.
 type Item struct {
@@ -66,15 +49,17 @@ func Diff(before, after policy.Snapshot) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.changes(), nil
+	return d.changes()
 }
 
 // differ has both worlds.
 type differ struct {
-	worlds   [2]*sight
-	joint    []jointClass
-	profiles map[string]*profile // each once
-	known    map[[4]*profile][]Item
+	worlds [2]*World
+	joint  []jointClass
+	book   *book    // of both
+	items  [][]Item // each once, by number; the first is empty
+	forms  map[string]int
+	known  map[[4]int32]int
 }
 
 // jointClass is ends that are of one class in each of the worlds; -1 where they are not.
@@ -85,216 +70,115 @@ type jointClass struct {
 	isExternal bool
 }
 
-// sight is a world and what was found of it.
-type sight struct {
-	*World
-	named    map[string][]uint16 // ports by protocol and name
-	services []policy.Traffic    // ports of Services
-	profiles map[[3]int]*profile // by direction, judge and peer
-	cuts     map[int][]int       // by judge
-	classOf  map[string]int      // of workloads
-}
-
-// profile is what is decided at one end, along the line of traffic.
-type profile struct {
-	starts []int
-	states []State
-}
-
 func newDiffer(before, after policy.Snapshot) (*differ, error) {
-	d := &differ{profiles: map[string]*profile{}, known: map[[4]*profile][]Item{}}
-	taken := map[netip.Addr]bool{}
+	d := &differ{book: newBook(), items: [][]Item{nil}, forms: map[string]int{"": 0}, known: map[[4]int32]int{}}
+	snapshots := [2]policy.Snapshot{before, after}
+	var t [2]*terms
 	var edges []netip.Addr
-	for i, s := range []policy.Snapshot{before, after} {
-		w, err := New(s)
+	for i, s := range snapshots {
+		t[i] = termsOf(s)
+		edges = append(edges, t[i].edges()...)
+	}
+	edges = sortedEdges(edges)
+	classOf := [2]map[string]int{{}, {}}
+	ids := map[string]bool{}
+	for i := range snapshots {
+		w, err := newWorld(t[i], edges, nil)
 		if err != nil {
 			return nil, err
 		}
-		d.worlds[i] = newSight(w)
-		edges = append(edges, w.terms.edges()...)
-		for a := range w.byAddr {
-			taken[a] = true
+		w.book = d.book
+		d.worlds[i] = w
+		for _, e := range w.Ends {
+			classOf[i][e.Name] = e.Class
+			ids[e.Name] = true
 		}
 	}
-	byKey := map[string]int{}
-	add := func(c jointClass) *jointClass {
-		key := fmt.Sprint(c.class, c.isExternal)
-		n := number(byKey, key, func() { d.joint = append(d.joint, c) })
+	byKey := map[jointKey]int{}
+	add := func(class [2]int, isExternal bool) *jointClass {
+		key := jointKey{class, isExternal}
+		n, ok := byKey[key]
+		if !ok {
+			n = len(d.joint)
+			byKey[key] = n
+			d.joint = append(d.joint, jointClass{class: class, isExternal: isExternal})
+		}
 		return &d.joint[n]
 	}
-	ids := map[string]bool{}
-	for _, w := range d.worlds {
-		for id := range w.classOf {
-			ids[id] = true
-		}
-	}
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
-		c := jointClass{class: [2]int{-1, -1}}
-		for i, w := range d.worlds {
-			if n, ok := w.classOf[id]; ok {
-				c.class[i] = n
+		class := [2]int{-1, -1}
+		for i := range d.worlds {
+			if n, ok := classOf[i][id]; ok {
+				class[i] = n
 			}
 		}
-		j := add(c)
+		j := add(class, false)
 		j.workloads = append(j.workloads, id)
 	}
-	for first, last := range stretches(edges) {
+	taken := func(a netip.Addr) bool {
+		return len(d.worlds[0].about.byAddr[a])+len(d.worlds[1].about.byAddr[a]) > 0
+	}
+	for i, first := range edges {
+		last := lastBefore(edges, i)
 		a, ok := free(first, last, taken)
 		if !ok {
 			continue
 		}
-		c := jointClass{isExternal: true}
+		var class [2]int
 		for i, w := range d.worlds {
-			n, err := w.World.classOf(policy.Endpoint{}, []netip.Addr{a})
-			if err != nil {
+			var err error
+			if class[i], err = w.classOf(policy.Endpoint{}, []netip.Addr{a}); err != nil {
 				return nil, err
 			}
-			c.class[i] = n
 		}
-		j := add(c)
+		j := add(class, true)
 		j.ranges = append(j.ranges, [2]netip.Addr{first, last})
 	}
 	return d, nil
 }
 
-func newSight(w *World) *sight {
-	x := &sight{World: w, named: map[string][]uint16{}, profiles: map[[3]int]*profile{}, cuts: map[int][]int{}, classOf: map[string]int{}}
-	for _, e := range w.Ends {
-		x.classOf[e.Name] = e.Class
-	}
-	for _, p := range w.s.Workloads.All() {
-		for _, n := range p.Ports {
-			if w.terms.ports[n.Name] {
-				key := fmt.Sprint(n.Protocol, n.Name)
-				x.named[key] = append(x.named[key], n.Port)
+type jointKey struct {
+	class      [2]int
+	isExternal bool
+}
+
+// walks returns a walk over each world, among the classes that are in it, by joint
+// class, and their places in it.
+func (d *differ) walks() (walks [2]*walk, place [2][]int, err error) {
+	for x, w := range d.worlds {
+		var classes []int
+		place[x] = make([]int, len(d.joint))
+		for i, c := range d.joint {
+			place[x][i] = -1
+			if n := c.class[x]; n >= 0 {
+				place[x][i] = len(classes)
+				classes = append(classes, n)
 			}
 		}
-	}
-	for k, list := range x.named {
-		slices.Sort(list)
-		x.named[k] = slices.Compact(list)
-	}
-	for _, svc := range w.s.Services.All() {
-		for _, n := range svc.Ports {
-			if n.Port != 0 {
-				x.services = append(x.services, policy.Traffic{Protocol: n.Protocol, Ports: policy.Ports{First: n.Port, Last: n.Port}})
-			}
+		a, err := w.profilesBetween(classes, classes, func() error { return nil })
+		if err != nil {
+			return walks, place, err
 		}
+		walks[x] = w.walkOver(classes, classes, a, unjudged)
 	}
-	return x
+	return walks, place, nil
 }
 
-// profileOf returns what a judge decides about flows with a peer.
-func (d *differ) profileOf(x *sight, dir, judge, peer int) *profile {
-	if judge < 0 {
-		return d.one(&profile{[]int{0}, []State{Allowed}})
-	}
-	key := [3]int{dir, judge, peer}
-	if known := x.profiles[key]; known != nil {
-		return known
-	}
-	j := x.judges[judge]
-	if x.cuts[judge] == nil {
-		x.cuts[judge] = cuts(func(yield func(policy.Traffic) bool) {
-			for t := range j.Traffic {
-				if !yield(t) {
-					return
-				}
-			}
-			for _, t := range x.services {
-				if !yield(t) {
-					return
-				}
-			}
-		}, func(t policy.Traffic) []uint16 { return x.named[fmt.Sprint(t.Protocol, t.PortName)] })
-	}
-	p := &profile{}
-	far := x.peers[peer]
-	for _, n := range x.cuts[judge] {
-		f := flowAt(n)
-		f.From.Addr, f.To.Addr = j.near, far.Addr
-		if directions[dir] == policy.Ingress {
-			f.From.Addr, f.To.Addr = far.Addr, j.near
-		}
-		state := Absent
-		if !f.Protocol.HasPorts() || f.Port != 0 { // no flow has port 0
-			state = stateOf(j.Decide(f, far))
-		}
-		if k := len(p.states); k == 0 || p.states[k-1] != state {
-			p.starts, p.states = append(p.starts, n), append(p.states, state)
-		}
-	}
-	x.profiles[key] = d.one(p)
-	return x.profiles[key]
-}
-
-func stateOf(d policy.Decision) State {
-	switch {
-	case d.Action == policy.Allow:
-		return Allowed
-	case len(d.Needs) > 0:
-		return Depends
-	case d.Action == policy.Reject:
-		return Rejected
-	}
-	return Dropped
-}
-
-// one returns the one profile that equals p.
-func (d *differ) one(p *profile) *profile {
-	key := fmt.Sprint(p.starts, p.states)
-	if known, ok := d.profiles[key]; ok {
-		return known
-	}
-	d.profiles[key] = p
-	return p
-}
-
-// at returns the state at a place.
-func (p *profile) at(n int) State {
-	if p == nil {
-		return Absent
-	}
-	i, found := slices.BinarySearch(p.starts, n)
-	if !found {
-		i--
-	}
-	return p.states[i]
-}
-
-// together is what both ends come to.
-func together(egress, ingress State) State {
-	if egress >= Depends && ingress >= Depends {
-		return min(egress, ingress)
-	}
-	if egress < Depends {
-		return egress
-	}
-	return ingress
-}
-
-// items returns what differs for flows from one class to another.
-func (d *differ) items(from, to *jointClass) []Item {
-	var p [4]*profile // egress and ingress, before and after; nil where no flow can be
-	for i, x := range d.worlds {
-		a, b := from.class[i], to.class[i]
-		if a < 0 || b < 0 || !x.Meet(a, b) {
-			continue
-		}
-		f, t := x.families(a, b)
-		p[2*i] = d.profileOf(x, 0, f.judge[0], t.peer)
-		p[2*i+1] = d.profileOf(x, 1, t.judge[1], f.peer)
-	}
+// differ returns the number of what differs between profiles: those of egress and
+// ingress, before and after; -1 where no flow can be.
+func (d *differ) differ(p [4]int32) int {
 	if p[0] == p[2] && p[1] == p[3] {
-		return nil
+		return 0
 	}
 	if known, ok := d.known[p]; ok {
 		return known
 	}
-	at := []int{0}
-	for _, x := range p {
-		if x != nil {
-			at = append(at, x.starts...)
+	at := []int32{0}
+	var profiles [4]*profile
+	for i, n := range p {
+		if n >= 0 {
+			profiles[i] = &d.book.profiles[n]
+			at = append(at, profiles[i].starts...)
 		}
 	}
 	slices.Sort(at)
@@ -303,67 +187,103 @@ func (d *differ) items(from, to *jointClass) []Item {
 	for i, n := range at {
 		last := lineEnd - 1
 		if i+1 < len(at) {
-			last = at[i+1] - 1
+			last = int(at[i+1]) - 1
 		}
-		before, after := together(p[0].at(n), p[1].at(n)), together(p[2].at(n), p[3].at(n))
+		before, after := together(profiles[0].at(n), profiles[1].at(n)), together(profiles[2].at(n), profiles[3].at(n))
 		if before == after || before < Depends && after < Depends && (before == Absent || after == Absent) {
 			continue
 		}
-		if k := len(out); k > 0 && out[k-1].last+1 == n && out[k-1].Before == before && out[k-1].After == after {
+		if k := len(out); k > 0 && out[k-1].last+1 == int(n) && out[k-1].Before == before && out[k-1].After == after {
 			out[k-1].last = last
 			continue
 		}
-		out = append(out, Item{Traffic{n, last}, before, after})
+		out = append(out, Item{Traffic{int(n), last}, before, after})
 	}
-	d.known[p] = out
-	return out
+	n := 0
+	if form := ranges(out); form != "" {
+		known, ok := d.forms[form]
+		if !ok {
+			known = len(d.items)
+			d.forms[form] = known
+			d.items = append(d.items, out)
+		}
+		n = known
+	}
+	d.known[p] = n
+	return n
 }
 
 // changes returns what differs, by ends that change alike.
-func (d *differ) changes() []Change {
-	type block struct {
-		items []Item
-		to    map[int][]int // by the class that flows come from
+func (d *differ) changes() ([]Change, error) {
+	type kind struct {
+		items                  int
+		gone, new, gone2, new2 bool // of the ends that flows come from, and go to
 	}
-	blocks := map[string]*block{}
+	walks, place, err := d.walks()
+	if err != nil {
+		return nil, err
+	}
+	blocks := map[kind]map[int][]int{} // destinations, by the class that flows come from
 	for i := range d.joint {
-		for k := range d.joint {
-			from, to := &d.joint[i], &d.joint[k]
-			if from.isExternal && to.isExternal || i == k && len(from.workloads) < 2 {
+		from := &d.joint[i]
+		for x, k := range walks {
+			if from.class[x] >= 0 {
+				k.begin(from.class[x])
+			}
+		}
+		for n := range d.joint {
+			to := &d.joint[n]
+			if from.isExternal && to.isExternal || i == n && len(from.workloads) < 2 {
 				continue
 			}
-			items := d.items(from, to)
-			if len(items) == 0 {
+			p := [4]int32{-1, -1, -1, -1}
+			for x, k := range walks {
+				if from.class[x] < 0 || to.class[x] < 0 {
+					continue
+				}
+				if e, in, ok := k.between(place[x][n]); ok {
+					p[2*x], p[2*x+1] = e, in
+				}
+			}
+			items := d.differ(p)
+			if items == 0 {
 				continue
 			}
-			key := fmt.Sprint(ranges(items), from.isGone(), from.isNew(), to.isGone(), to.isNew())
+			key := kind{items, from.isGone(), from.isNew(), to.isGone(), to.isNew()}
 			if blocks[key] == nil {
-				blocks[key] = &block{items, map[int][]int{}}
+				blocks[key] = map[int][]int{}
 			}
-			blocks[key].to[i] = append(blocks[key].to[i], k)
+			blocks[key][i] = append(blocks[key][i], n)
 		}
 	}
-	var out []Change
-	for _, b := range blocks {
+	type keyed struct {
+		Change
+		key [3]string
+	}
+	var list []keyed
+	for key, block := range blocks {
 		byTo := map[string][]int{} // those from which the same are reached
-		for _, i := range slices.Sorted(maps.Keys(b.to)) {
-			key := fmt.Sprint(b.to[i])
-			byTo[key] = append(byTo[key], i)
+		for _, i := range slices.Sorted(maps.Keys(block)) {
+			to := fmt.Sprint(block[i])
+			byTo[to] = append(byTo[to], i)
 		}
 		var items []Item
-		for _, it := range b.items {
-			for _, t := range split(it.first, it.last) {
+		for _, it := range d.items[key.items] {
+			for _, t := range named(it.first, it.last) {
 				items = append(items, Item{t, it.Before, it.After})
 			}
 		}
 		for _, from := range byTo {
-			out = append(out, Change{d.side(from), d.side(b.to[from[0]]), items})
+			c := Change{d.side(from), d.side(block[from[0]]), items}
+			list = append(list, keyed{c, [3]string{fmt.Sprint(c.From), fmt.Sprint(c.To), fmt.Sprint(c.Items)}})
 		}
 	}
-	slices.SortFunc(out, func(a, b Change) int {
-		return cmp.Or(strings.Compare(fmt.Sprint(a.From), fmt.Sprint(b.From)), strings.Compare(fmt.Sprint(a.To), fmt.Sprint(b.To)), strings.Compare(fmt.Sprint(a.Items), fmt.Sprint(b.Items)))
-	})
-	return out
+	slices.SortFunc(list, func(a, b keyed) int { return slices.Compare(a.key[:], b.key[:]) })
+	var out []Change
+	for _, c := range list {
+		out = append(out, c.Change)
+	}
+	return out, nil
 }
 
 // ranges tells items of more than one name apart, too.

@@ -65,6 +65,16 @@ func TestDiffIsEvaluates(t *testing.T) {
 			return ok && len(w.Addrs) > 0 && !w.Terminated
 		}
 		for _, c := range changes {
+			if len(c.From.Workloads) == 1 && slices.Equal(c.From.Workloads, c.To.Workloads) && len(c.From.Prefixes)+len(c.To.Prefixes) == 0 {
+				t.Fatalf("seed %d: %v reaches itself", seed, c.From)
+			}
+			for _, it := range c.Items {
+				for _, p := range []policy.Protocol{policy.TCP, policy.UDP, policy.SCTP} {
+					if it.Has(policy.Flow{Protocol: p}) {
+						t.Fatalf("seed %d: %v: no flow has port 0", seed, it)
+					}
+				}
+			}
 			for _, side := range []reach.Side{c.From, c.To} {
 				for _, id := range side.Workloads {
 					if side.Added != !there(before, id) || side.Removed != !there(after, id) {

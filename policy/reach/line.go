@@ -135,8 +135,8 @@ func (t Traffic) String() string {
 	return strings.ToUpper(name)
 }
 
-// split returns what lies from first to last, in ranges that have a name each.
-func split(first, last int) []Traffic {
+// named returns what lies from first to last, in ranges that have a name each.
+func named(first, last int) []Traffic {
 	var out []Traffic
 	for first <= last {
 		end := last

@@ -3,7 +3,6 @@ package reach
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	"isobar.dev/policy"
@@ -21,15 +20,21 @@ type Group struct {
 	Ends int
 }
 
-// Cell is all pairs of an end of one group and another end of the other.
-type Cell struct {
+// Counts are of all pairs of an end of one group and another end of the other.
+type Counts struct {
 	Pairs int // that can have flows at all
 	// Apart are pairs without addresses of one family, and of two mere addresses.
 	Apart int
 	// Allowed is how many pairs may use all that was asked, Denied how many nothing of
 	// it, Partial how many some.
 	Allowed, Denied, Partial int
-	Asked                    []Answer // in the order of what was asked
+	Depends                  int // pairs of which something is denied for which another answer is possible
+}
+
+// Cell is Counts and what decides.
+type Cell struct {
+	Counts
+	Asked []Answer // in the order of what was asked
 }
 
 // Answer is what becomes of one kind of traffic between the pairs of a Cell.
@@ -46,130 +51,328 @@ type By struct {
 	From, To string // one of them
 }
 
-// Matrix returns who reaches whom by each of the flows, whose ends do not count. An end
-// whose group is "" is left out.
-func (w *World) Matrix(group func(End) string, flows []policy.Flow) Matrix {
-	byName := map[string]map[int][]int{} // ends by class
-	size := map[string]int{}
-	for i, e := range w.Ends {
-		name := group(e)
-		if name == "" {
-			continue
-		}
-		if byName[name] == nil {
-			byName[name] = map[int][]int{}
-		}
-		byName[name][e.Class] = append(byName[name][e.Class], i)
-		size[name]++
-	}
-	var m Matrix
-	groups := make([]grouped, 0, len(byName))
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		m.Groups = append(m.Groups, Group{name, size[name]})
-		var g grouped
-		for _, c := range slices.Sorted(maps.Keys(byName[name])) {
-			g = append(g, part{c, byName[name][c]})
-		}
-		groups = append(groups, g)
-	}
-	askers := make([]*Asker, len(flows))
-	for i, f := range flows {
-		askers[i] = w.Ask(f)
-	}
-	for _, from := range groups {
-		row := make([]Cell, len(groups))
-		for i, to := range groups {
-			row[i] = w.cell(from, to, askers)
-		}
-		m.Cells = append(m.Cells, row)
-	}
-	return m
+// Options bound an answer. The zero value is ready to use.
+type Options struct {
+	// Stop is asked every now and then; its error ends the work. nil means never.
+	Stop func() error
+	// Only says of which groups the edges are wanted, by [World.Access], to whatever other group. nil means all.
+	Only func(group string) bool
 }
 
-// grouped is a group by its classes.
-type grouped []part
+func (o Options) stop() error {
+	if o.Stop == nil {
+		return nil
+	}
+	return o.Stop()
+}
 
-// part is those ends of a group that are of one class.
-type part struct {
-	class int
-	ends  []int
+// Matrix returns who reaches whom by each of the flows, whose ends do not count, and
+// what decides. An end whose group is "" is left out.
+func (w *World) Matrix(group func(End) string, flows []policy.Flow, o Options) (Matrix, error) {
+	g := w.groupEnds(group)
+	m := Matrix{Groups: g.groups}
+	var row []found
+	of := -1 // of the row
+	end := func(r *reasons) {
+		if of < 0 {
+			return
+		}
+		cells := make([]Cell, len(row))
+		for i := range row {
+			cells[i] = r.cell(&row[i])
+		}
+		m.Cells = append(m.Cells, cells)
+	}
+	r, err := w.find(g.parts, g.parts, flows, o, func(p *part, r *reasons) {
+		if p.group != of {
+			end(r)
+			of, row = p.group, make([]found, len(g.groups))
+		}
+	}, func(q *part) *found { return &row[q.group] })
+	if err != nil {
+		return Matrix{}, err
+	}
+	end(r)
+	return m, nil
+}
+
+// Cell returns who reaches whom of the ends that from says and those that to says; they may have some in common.
+func (w *World) Cell(from, to func(End) bool, flows []policy.Flow, o Options) (Cell, error) {
+	const onlyFrom, onlyTo, inBoth = "from", "to", "both"
+	g := w.groupEnds(func(e End) string {
+		switch isFrom, isTo := from(e), to(e); {
+		case isFrom && isTo:
+			return inBoth
+		case isFrom:
+			return onlyFrom
+		case isTo:
+			return onlyTo
+		}
+		return ""
+	})
+	of := func(name string) []part {
+		return slices.DeleteFunc(slices.Clone(g.parts), func(p part) bool { n := g.groups[p.group].Name; return n != name && n != inBoth })
+	}
+	var all found
+	r, err := w.find(of(onlyFrom), of(onlyTo), flows, o, func(*part, *reasons) {}, func(*part) *found { return &all })
+	if err != nil {
+		return Cell{}, err
+	}
+	return r.cell(&all), nil
+}
+
+// Counts returns the Counts of a [World.Matrix], for up to 64 flows.
+func (w *World) Counts(group func(End) string, flows []policy.Flow, o Options) ([]Group, [][]Counts, error) {
+	if len(flows) > 64 {
+		return nil, nil, fmt.Errorf("%d kinds of traffic are asked about: want at most 64", len(flows))
+	}
+	g := w.groupEnds(group)
+	k, decisions, err := w.walkFlows(g.parts, g.parts, flows, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	// What is decided about each flow, as bits.
+	type bits struct{ allows, needs uint64 }
+	says := make([]bits, 0, 16)
+	for i, d := range decisions {
+		if i%len(flows) == 0 {
+			says = append(says, bits{})
+		}
+		x := &says[len(says)-1]
+		if d.Action == policy.Allow {
+			x.allows |= 1 << (i % len(flows))
+		}
+		if len(d.Needs) > 0 {
+			x.needs |= 1 << (i % len(flows))
+		}
+	}
+	if len(flows) == 0 {
+		says = append(says, bits{})
+	}
+	all := ^uint64(0) >> (64 - len(flows))
+	cells := make([][]Counts, len(g.groups))
+	for a := range g.groups {
+		row := make([]Counts, len(g.groups))
+		for _, p := range g.of(a) {
+			if err := o.stop(); err != nil {
+				return nil, nil, err
+			}
+			k.begin(p.class)
+			for i := range g.parts {
+				q := &g.parts[i]
+				n := p.pairs(q)
+				if n == 0 {
+					continue
+				}
+				c := &row[q.group]
+				e, in, ok := k.between(i)
+				if !ok {
+					c.Apart += n
+					continue
+				}
+				c.Pairs += n
+				x, y := says[e], says[in]
+				pass := x.allows & y.allows
+				switch pass {
+				case all:
+					c.Allowed += n
+					continue
+				case 0:
+					c.Denied += n
+				default:
+					c.Partial += n
+				}
+				if (x.needs|y.needs)&^pass&all != 0 || k.isService(i) {
+					c.Depends += n
+				}
+			}
+		}
+		cells[a] = row
+	}
+	return g.groups, cells, nil
+}
+
+// walkFlows returns a walk whose numbers are those of decisions: see flowsBetween.
+func (w *World) walkFlows(from, to []part, flows []policy.Flow, o Options) (*walk, []*policy.Decision, error) {
+	if len(from)*len(to) > w.bounds.pairs {
+		return nil, nil, ErrTooMany
+	}
+	a, b := classesOf(from), classesOf(to)
+	answers, decisions, err := w.flowsBetween(a, b, flows, o.stop)
+	if err != nil {
+		return nil, nil, err
+	}
+	return w.walkOver(a, b, answers, 0), decisions, nil
+}
+
+func classesOf(parts []part) []int {
+	out := make([]int, len(parts))
+	for i, p := range parts {
+		out[i] = p.class
+	}
+	return out
 }
 
 // pairs returns how many pairs of different ends there are from p to q.
-func (p part) pairs(q part) int {
+func (p *part) pairs(q *part) int {
 	n := len(p.ends) * len(q.ends)
-	if p.class == q.class && p.ends[0] == q.ends[0] { // the same part of the same group
+	if p.class == q.class && p.group == q.group { // the same part
 		n -= len(p.ends)
 	}
 	return n
 }
 
-func (w *World) cell(from, to grouped, askers []*Asker) Cell {
-	c := Cell{Asked: make([]Answer, len(askers))}
-	by := make([]map[both]*By, len(askers))
-	for i := range by {
-		by[i] = map[both]*By{}
+// find finds what is decided between parts, for the cell of each two, and returns what makes Cells of it. It calls
+// next before each part that flows come from.
+func (w *World) find(from, to []part, flows []policy.Flow, o Options, next func(*part, *reasons), cell func(*part) *found) (*reasons, error) {
+	k, decisions, err := w.walkFlows(from, to, flows, o)
+	if err != nil {
+		return nil, err
 	}
-	for _, p := range from {
-		for _, q := range to {
+	r := &reasons{w: w, flows: len(flows), decisions: decisions, keys: map[both]string{}}
+	for i := range from {
+		if err := o.stop(); err != nil {
+			return nil, err
+		}
+		p := &from[i]
+		next(p, r)
+		k.begin(p.class)
+		for i := range to {
+			q := &to[i]
 			n := p.pairs(q)
 			if n == 0 {
 				continue
 			}
-			if !w.Meet(p.class, q.class) {
-				c.Apart += n
+			c := cell(q)
+			e, in, ok := k.between(i)
+			if !ok {
+				c.apart += n
 				continue
 			}
-			c.Pairs += n
-			passed := 0
-			for i, a := range askers {
-				if w.count(&c.Asked[i], by[i], a.both(p.class, q.class), p, q, n) {
-					passed++
-				}
-			}
-			switch passed {
-			case len(askers):
-				c.Allowed += n
-			case 0:
-				c.Denied += n
+			c.add(decided{e, in, k.isService(i)}, p, q, n)
+		}
+	}
+	return r, nil
+}
+
+// found is what was found for one cell.
+type found struct {
+	apart int
+	by    map[decided]*some
+	last  decided
+	some  *some // of it
+}
+
+// decided is what is decided at both ends, by number.
+type decided struct {
+	egress, ingress int32
+	isService       bool
+}
+
+// some are pairs of which the same is decided.
+type some struct {
+	pairs int
+	p, q  *part // of one of them
+}
+
+func (f *found) add(d decided, p, q *part, n int) {
+	if f.some == nil || f.last != d {
+		if f.by == nil {
+			f.by = map[decided]*some{}
+		}
+		if f.by[d] == nil {
+			f.by[d] = &some{p: p, q: q}
+		}
+		f.last, f.some = d, f.by[d]
+	}
+	f.some.pairs += n
+}
+
+// reasons makes Cells of what was found.
+type reasons struct {
+	w         *World
+	flows     int
+	decisions []*policy.Decision
+	keys      map[both]string // by which they are sorted
+}
+
+func (r *reasons) cell(f *found) Cell {
+	c := Cell{Counts: Counts{Apart: f.apart}, Asked: make([]Answer, r.flows)}
+	by := make([]map[both]*some, r.flows)
+	for i := range by {
+		by[i] = map[both]*some{}
+	}
+	for d, x := range f.by {
+		passed, depends := 0, false
+		for i := range r.flows {
+			b := both{r.decisions[int(d.egress)*r.flows+i], r.decisions[int(d.ingress)*r.flows+i], d.isService}
+			a := &c.Asked[i]
+			switch needs := len(b.egress.Needs)+len(b.ingress.Needs) > 0 || b.isService; {
+			case b.egress.Action == policy.Allow && b.ingress.Action == policy.Allow:
+				passed++
+				a.Allowed += x.pairs
+			case needs:
+				depends = true
+				a.Depends += x.pairs
+				fallthrough
 			default:
-				c.Partial += n
+				a.Denied += x.pairs
 			}
+			y := by[i][b]
+			if y == nil {
+				by[i][b] = &some{x.pairs, x.p, x.q}
+				continue
+			}
+			y.pairs += x.pairs
+			if x.before(y) {
+				y.p, y.q = x.p, x.q
+			}
+		}
+		c.Pairs += x.pairs
+		switch passed {
+		case r.flows:
+			c.Allowed += x.pairs
+		case 0:
+			c.Denied += x.pairs
+		default:
+			c.Partial += x.pairs
+		}
+		if depends {
+			c.Depends += x.pairs
 		}
 	}
 	for i := range by {
-		for _, x := range by[i] {
-			c.Asked[i].By = append(c.Asked[i].By, *x)
+		type keyed struct {
+			By
+			key string
 		}
-		slices.SortFunc(c.Asked[i].By, func(a, b By) int {
-			return cmp.Or(cmp.Compare(b.Pairs, a.Pairs), cmp.Compare(fmt.Sprint(a.Verdict), fmt.Sprint(b.Verdict)))
-		})
+		var list []keyed
+		for b, x := range by[i] {
+			v := keyed{By: By{Verdict: b.verdict(), Pairs: x.pairs}}
+			v.From, v.To = r.w.example(x.p, x.q)
+			key, ok := r.keys[b]
+			if !ok {
+				key = fmt.Sprint(v.Verdict)
+				r.keys[b] = key
+			}
+			v.key = key
+			list = append(list, v)
+		}
+		slices.SortFunc(list, func(a, b keyed) int { return cmp.Or(cmp.Compare(b.Pairs, a.Pairs), cmp.Compare(a.key, b.key)) })
+		for _, v := range list {
+			c.Asked[i].By = append(c.Asked[i].By, v.By)
+		}
 	}
 	return c
 }
 
-// count adds n pairs of which b decides to an Answer, and says whether they pass.
-func (w *World) count(a *Answer, by map[both]*By, b both, p, q part, n int) bool {
-	x := by[b]
-	if x == nil {
-		x = &By{Verdict: b.verdict()}
-		x.From, x.To = w.example(p, q)
-		by[b] = x
-	}
-	x.Pairs += n
-	if x.Verdict.Action == policy.Allow {
-		a.Allowed += n
-		return true
-	}
-	a.Denied += n
-	if len(x.Verdict.Needs) > 0 {
-		a.Depends += n
-	}
-	return false
+// before says whether the example of s comes before that of o.
+func (s *some) before(o *some) bool {
+	return cmp.Or(cmp.Compare(s.p.class, o.p.class), cmp.Compare(s.q.class, o.q.class)) < 0
 }
 
 // example returns two different ends of p and q.
-func (w *World) example(p, q part) (from, to string) {
+func (w *World) example(p, q *part) (from, to string) {
 	for _, i := range p.ends {
 		for _, k := range q.ends {
 			if i != k {

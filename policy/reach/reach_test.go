@@ -79,7 +79,10 @@ func TestMatrixCounts(t *testing.T) {
 			}
 			return e.Workload.Namespace // Nodes have none, and are left out
 		}
-		m := w.Matrix(group, flows)
+		m, err := w.Matrix(group, flows, reach.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		place := map[string]int{}
 		for i, g := range m.Groups {
 			place[g.Name] = i
@@ -197,8 +200,8 @@ func BenchmarkMatrix(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		m := w.Matrix(func(e reach.End) string { return e.Workload.Namespace }, []policy.Flow{{Protocol: policy.TCP, Port: 80}, {Protocol: policy.TCP, Port: 443}})
-		if len(m.Groups) != 40 || m.Cells[0][0].Pairs != 50*49 {
+		m, err := w.Matrix(func(e reach.End) string { return e.Workload.Namespace }, []policy.Flow{{Protocol: policy.TCP, Port: 80}, {Protocol: policy.TCP, Port: 443}}, reach.Options{})
+		if err != nil || len(m.Groups) != 40 || m.Cells[0][0].Pairs != 50*49 {
 			b.Fatal(m.Groups)
 		}
 	}

@@ -1,13 +1,12 @@
 package reach
 
 import (
-	"iter"
 	"net/netip"
 	"slices"
 )
 
 // edges are the addresses at which what rules tell of addresses may change.
-func (t terms) edges() []netip.Addr {
+func (t *terms) edges() []netip.Addr {
 	var out []netip.Addr
 	prefix := func(p netip.Prefix) {
 		if !p.IsValid() {
@@ -44,32 +43,29 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// stretches yields the first and last address of what lies between edges, of both families.
-func stretches(edges []netip.Addr) iter.Seq2[netip.Addr, netip.Addr] {
+// sortedEdges returns where stretches of addresses begin, of both families.
+func sortedEdges(edges []netip.Addr) []netip.Addr {
 	all := append([]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}, edges...)
 	slices.SortFunc(all, netip.Addr.Compare) // IPv4 first
-	all = slices.Compact(all)
-	return func(yield func(netip.Addr, netip.Addr) bool) {
-		for i, a := range all {
-			last := lastOf(netip.PrefixFrom(a, 0))
-			if i+1 < len(all) && all[i+1].Is4() == a.Is4() {
-				last = all[i+1].Prev()
-			}
-			if !yield(a, last) {
-				return
-			}
-		}
+	return slices.Compact(all)
+}
+
+// lastBefore returns the last address of the stretch that begins at edges[i].
+func lastBefore(edges []netip.Addr, i int) netip.Addr {
+	if i+1 < len(edges) && edges[i+1].Is4() == edges[i].Is4() {
+		return edges[i+1].Prev()
 	}
+	return lastOf(netip.PrefixFrom(edges[i], 0))
 }
 
 // free returns an address from first to last that nobody has. An IPv4 address written as
 // IPv6 is none: it stands for the other.
-func free(first, last netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
+func free(first, last netip.Addr, taken func(netip.Addr) bool) (netip.Addr, bool) {
 	for a := first; a.IsValid() && a.Compare(last) <= 0; a = a.Next() {
 		if a.Is4In6() {
 			return a, false
 		}
-		if !taken[a] {
+		if !taken(a) {
 			return a, true
 		}
 	}

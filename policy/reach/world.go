@@ -1,16 +1,18 @@
 package reach
 
 import (
+	"cmp"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
+	"sync"
 
 	"isobar.dev/policy"
 )
 
-// World is a Snapshot made ready for questions about all of its workloads. It is
-// for one goroutine.
+// World is a Snapshot made ready for questions about all of its workloads. Several
+// goroutines may ask; what one has found out the others need not.
 type World struct {
 	// Ends are all that can be at an end of a flow: the workloads that have an address
 	// and have not ended, by ID, and the addresses that were asked for.
@@ -19,19 +21,21 @@ type World struct {
 	// have no address.
 	Without []string
 
-	s       policy.Snapshot
-	byAddr  map[netip.Addr][]*policy.Workload
-	terms   terms
-	classes []class
-	known   map[string]int // classes by what they are
+	terms     *terms
+	classes   []class
+	judges    [2][]*judge  // by direction
+	peers     []policy.End // one of each kind
+	strangers []stranger
+	about     about
+	bounds    bounds
 
-	decisions map[string]*policy.Decision // each once
-	judges    []judge
-	judgeIDs  map[string]int
-	byShape   map[string][2]int // judges, by what a subject is
-	peers     []policy.End      // one of each kind
-	peerIDs   map[string]int
-	peerShape map[string]string // what tells a peer, by what it is
+	mu         sync.Mutex // over all that follows, and over the kinds and answers of judges
+	finder     finder
+	lists      int // how long those of all splits are
+	book       *book
+	flows      []*asked // the latest first
+	namedPorts map[string][]uint16
+	one        map[string]*policy.Decision
 }
 
 // End is what is at an end of flows.
@@ -50,29 +54,67 @@ type class struct {
 // family is what an end is by its first address of one family.
 type family struct {
 	is4       bool
-	peer      int
-	judge     [2]int // for egress and for ingress; -1 where no policy can apply
+	peer      int32
+	judge     [2]int32 // for egress and for ingress; -1 where no policy can apply
 	isService bool
 }
 
+// judge is who decides for all of some classes.
 type judge struct {
 	*policy.Judge
-	near netip.Addr // of one of those that it judges
+	near     netip.Addr // of one of those that it judges
+	ns       string     // and its namespace
+	isolates bool
+	denies   bool
+	split    *split // nil until it is asked for
+	profiles []int32
+	cuts     []int
+}
+
+// stranger is all addresses of nobody, of one family, that no rule tells apart.
+type stranger struct{ class int }
+
+var directions = [2]policy.Direction{policy.Egress, policy.Ingress}
+
+// about is what is needed to tell which class an end is of.
+type about struct {
+	byAddr   map[netip.Addr][]*policy.Workload
+	edges    []netip.Addr // sorted
+	told     []int32      // what rules tell of an address from an edge on; 0 if nobody asked
+	tells    map[string]int32
+	parts    map[string]int32 // what rules tell of a workload
+	partOf   map[*policy.Workload]int32
+	peers    map[string]int32
+	classes  map[string]int
+	judges   [2]map[string]int32
+	subjects map[string][2]int32 // judges, by what decides who they are
+	picked   [][]int32           // selections, by part
+	peerPart [][]int32           // parts, by peer
+	key      []byte
 }
 
 // New returns the world of s. The addresses are ends of their own; the error is that
 // a workload has one of them.
 func New(s policy.Snapshot, addrs ...netip.Addr) (*World, error) {
-	w := &World{
-		s: s, byAddr: map[netip.Addr][]*policy.Workload{}, terms: termsOf(s), known: map[string]int{}, decisions: map[string]*policy.Decision{},
-		judgeIDs: map[string]int{}, byShape: map[string][2]int{}, peerIDs: map[string]int{}, peerShape: map[string]string{},
+	t := termsOf(s)
+	return newWorld(t, t.edges(), addrs)
+}
+
+// newWorld returns a world that knows what is between edges, too.
+func newWorld(t *terms, edges, addrs []netip.Addr) (*World, error) {
+	w := &World{terms: t, bounds: bounds{maxLists, maxPairs}, book: newBook(), one: map[string]*policy.Decision{}}
+	w.about = about{
+		byAddr: map[netip.Addr][]*policy.Workload{}, tells: map[string]int32{}, parts: map[string]int32{}, partOf: map[*policy.Workload]int32{},
+		peers: map[string]int32{}, classes: map[string]int{}, judges: [2]map[string]int32{{}, {}}, subjects: map[string][2]int32{},
 	}
-	for _, x := range s.Workloads.All() {
+	w.about.edges = sortedEdges(edges)
+	w.about.told = make([]int32, len(w.about.edges))
+	for _, x := range t.s.Workloads.All() {
 		for _, a := range x.Addrs {
-			w.byAddr[a] = append(w.byAddr[a], x)
+			w.about.byAddr[a] = append(w.about.byAddr[a], x)
 		}
 	}
-	for id, x := range s.Workloads.All() {
+	for id, x := range t.s.Workloads.All() {
 		if len(x.Addrs) == 0 || x.Terminated {
 			w.Without = append(w.Without, id)
 			continue
@@ -85,7 +127,7 @@ func New(s policy.Snapshot, addrs ...netip.Addr) (*World, error) {
 	}
 	for _, a := range addrs {
 		a = a.Unmap()
-		for _, x := range w.byAddr[a] {
+		for _, x := range w.about.byAddr[a] {
 			if !x.Terminated {
 				return nil, fmt.Errorf("address %v: it is that of %s, which is there anyway", a, x.ID)
 			}
@@ -96,13 +138,46 @@ func New(s policy.Snapshot, addrs ...netip.Addr) (*World, error) {
 		}
 		w.Ends = append(w.Ends, End{a.String(), nil, c})
 	}
+	if err := w.findStrangers(); err != nil {
+		return nil, err
+	}
+	w.finder = newFinder(w)
 	return w, nil
+}
+
+// findStrangers finds all kinds of addresses that nobody has.
+func (w *World) findStrangers() error {
+	type kind struct {
+		told int32
+		is4  bool
+	}
+	seen := map[kind]bool{}
+	for i, first := range w.about.edges {
+		k := kind{w.tellAddr(first), first.Is4()}
+		if seen[k] {
+			continue
+		}
+		a, ok := free(first, lastBefore(w.about.edges, i), func(a netip.Addr) bool { return len(w.about.byAddr[a]) > 0 })
+		if !ok {
+			continue
+		}
+		c, err := w.classOf(policy.Endpoint{}, []netip.Addr{a})
+		if err != nil {
+			return err
+		}
+		seen[k] = true
+		w.strangers = append(w.strangers, stranger{c})
+	}
+	return nil
 }
 
 // classOf returns the class of an end with such addresses.
 func (w *World) classOf(e policy.Endpoint, addrs []netip.Addr) (int, error) {
 	c := class{isAddr: e.Workload == ""}
-	key := fmt.Sprint(c.isAddr)
+	key := []byte{0}
+	if c.isAddr {
+		key[0] = 1
+	}
 	for _, a := range addrs {
 		if slices.ContainsFunc(c.families, func(f family) bool { return f.is4 == a.Is4() }) {
 			continue // a flow that names no address is from the first of a family
@@ -114,17 +189,27 @@ func (w *World) classOf(e policy.Endpoint, addrs []netip.Addr) (int, error) {
 		}
 		f := family{is4: a.Is4(), peer: w.peerOf(near), judge: w.judgesOf(near), isService: near.Owner == nil && w.terms.isService(a)}
 		c.families = append(c.families, f)
-		key += fmt.Sprint(" ", f)
+		for _, n := range []int32{f.peer, f.judge[0] + 1, f.judge[1] + 1} {
+			key = binary.AppendUvarint(key, uint64(n))
+		}
+		key = append(key, flag(f.is4)|flag(f.isService)<<1)
 	}
-	return number(w.known, key, func() { w.classes = append(w.classes, c) }), nil
+	return number(w.about.classes, key, func() { w.classes = append(w.classes, c) }), nil
+}
+
+func flag(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // number returns the number of a key, having called add for a new one.
-func number(known map[string]int, key string, add func()) int {
-	n, ok := known[key]
+func number[N int | int32](known map[string]N, key []byte, add func()) N {
+	n, ok := known[string(key)]
 	if !ok {
-		n = len(known)
-		known[key] = n
+		n = N(len(known))
+		known[string(key)] = n
 		add()
 	}
 	return n
@@ -132,15 +217,18 @@ func number(known map[string]int, key string, add func()) int {
 
 // around returns the part of the world that says what is at an end.
 func (w *World) around(e policy.Endpoint) policy.Snapshot {
-	s := w.s
+	s := w.terms.s
 	s.Workloads = policy.Table[*policy.Workload]{}
 	add := func(x *policy.Workload) { s.Workloads = s.Workloads.Put(x.ID, x) }
-	if x, ok := w.s.Workloads.Get(e.Workload); ok {
+	if x, ok := w.terms.s.Workloads.Get(e.Workload); ok {
 		add(x)
 	}
-	for _, x := range w.byAddr[e.Addr] {
+	for _, x := range w.about.byAddr[e.Addr] {
+		if x.ID == e.Workload && !x.HostNetwork {
+			continue
+		}
 		add(x)
-		if node, ok := w.s.Workloads.Get(policy.WorkloadID(policy.KindNode, "", x.Node)); ok && x.HostNetwork {
+		if node, ok := w.terms.s.Workloads.Get(policy.WorkloadID(policy.KindNode, "", x.Node)); ok && x.HostNetwork {
 			add(node)
 		}
 	}
@@ -148,47 +236,95 @@ func (w *World) around(e policy.Endpoint) policy.Snapshot {
 }
 
 // judgesOf returns who decides at an end, for egress and for ingress.
-func (w *World) judgesOf(near policy.End) [2]int {
+func (w *World) judgesOf(near policy.End) [2]int32 {
 	x := near.Subject
 	if x == nil {
-		return [2]int{-1, -1}
+		return [2]int32{-1, -1}
 	}
+	picked := w.terms.subjects.picks(x, w.terms.s.NamespaceOf(x))
 	groups := fmt.Sprint(w.terms.groupsAt(near.Addr))
-	shape := fmt.Sprintf("%s %d %s", shapeOf(x), x.Isolation, groups)
-	if known, ok := w.byShape[shape]; ok {
+	key := w.about.key[:0]
+	for _, n := range picked {
+		key = binary.AppendUvarint(key, uint64(n)+1)
+	}
+	key = append(key, 0, byte(x.Kind), byte(x.Isolation))
+	key = append(binary.AppendUvarint(key, uint64(len(x.Namespace))), x.Namespace...)
+	key = w.terms.tellPorts(append(append(key, groups...), 0), x)
+	w.about.key = key
+	if known, ok := w.about.subjects[string(key)]; ok {
 		return known
 	}
-	var out [2]int
-	for i, d := range directions {
-		j := w.s.Judge(x, d)
-		out[i] = number(w.judgeIDs, j.Key()+groups, func() { w.judges = append(w.judges, judge{j, near.Addr}) })
+	// Policies that do not apply have no say: the Judge need not see them.
+	s := w.terms.s
+	var ids []string
+	for _, n := range picked {
+		ids = append(ids, w.terms.policies[n]...)
 	}
-	w.byShape[shape] = out
+	slices.Sort(ids)
+	s.Policies = policy.TableOf(func(yield func(string, *policy.Policy) bool) {
+		for _, id := range slices.Compact(ids) {
+			if p, ok := w.terms.s.Policies.Get(id); ok && !yield(id, p) {
+				return
+			}
+		}
+	})
+	var out [2]int32
+	for i, d := range directions {
+		j := s.Judge(x, d)
+		out[i] = number(w.about.judges[i], []byte(j.Key()+groups), func() {
+			w.judges[i] = append(w.judges[i], &judge{Judge: j, near: near.Addr, ns: x.Namespace, isolates: j.Isolates(), denies: j.Denies()})
+		})
+	}
+	w.about.subjects[string(key)] = out
 	return out
 }
 
-var directions = [2]policy.Direction{policy.Egress, policy.Ingress}
-
-// shapeOf is all of a workload that selections look at, and its ports.
-func shapeOf(x *policy.Workload) string {
-	return fmt.Sprintf("%d %q %q %q %#v", x.Kind, x.Namespace, x.ServiceAccount, x.Labels, x.Ports)
+// partOf returns what rules tell of a workload as a peer.
+func (w *World) partOf(x *policy.Workload) int32 {
+	if n, ok := w.about.partOf[x]; ok {
+		return n
+	}
+	key, picked := w.terms.tell(w.about.key[:0], x)
+	w.about.key = key
+	n := number(w.about.parts, key, func() { w.about.picked = append(w.about.picked, slices.Clone(picked)) })
+	w.about.partOf[x] = n
+	return n
 }
 
 // peerOf returns which peer an end is for rules.
-func (w *World) peerOf(e policy.End) int {
-	var parts []string
+func (w *World) peerOf(e policy.End) int32 {
+	parts := make([]int32, 0, len(e.Peers))
 	for _, p := range e.Peers {
-		shape := shapeOf(p)
-		part, ok := w.peerShape[shape]
-		if !ok {
-			part = w.terms.tell(p, w.s.NamespaceOf(p))
-			w.peerShape[shape] = part
-		}
-		parts = append(parts, part)
+		parts = append(parts, w.partOf(p))
 	}
 	slices.Sort(parts)
-	key := strings.Join(slices.Compact(parts), "|") + w.terms.tellAddr(e.Addr)
-	return number(w.peerIDs, key, func() { w.peers = append(w.peers, e) })
+	parts = slices.Compact(parts)
+	key := w.about.key[:0]
+	for _, n := range parts {
+		key = binary.AppendUvarint(key, uint64(n)+1)
+	}
+	key = binary.AppendUvarint(append(key, 0), uint64(w.tellAddr(e.Addr)))
+	w.about.key = key
+	return number(w.about.peers, key, func() {
+		w.peers = append(w.peers, e)
+		w.about.peerPart = append(w.about.peerPart, parts)
+	})
+}
+
+// tellAddr returns a number for what rules tell of an address.
+func (w *World) tellAddr(a netip.Addr) int32 {
+	tell := func() int32 { return number(w.about.tells, []byte(w.terms.tellAddr(a)), func() {}) + 1 }
+	if a.Zone() != "" || a.Is4In6() {
+		return tell() // it is in no prefix
+	}
+	i, found := slices.BinarySearchFunc(w.about.edges, a, netip.Addr.Compare)
+	if !found {
+		i--
+	}
+	if w.about.told[i] == 0 {
+		w.about.told[i] = tell()
+	}
+	return w.about.told[i]
 }
 
 // Meet says whether flows of one class to another can be: they have addresses of one
@@ -211,82 +347,17 @@ func (w *World) families(from, to int) (a, b *family) {
 	return nil, nil
 }
 
-// Asker answers for one kind of traffic.
-type Asker struct {
-	w     *World
-	flow  policy.Flow
-	known [][]*policy.Decision // by judge and peer
-}
-
-// Ask returns who answers for flows with the protocol, ports and types of f, whose
-// ends do not count.
-func (w *World) Ask(f policy.Flow) *Asker {
-	return &Asker{w: w, flow: f, known: make([][]*policy.Decision, len(w.judges))}
-}
-
-// Verdict is that of [policy.Evaluate] for a flow from any end of one class to any
-// other end of the other. Both must [World.Meet].
-func (a *Asker) Verdict(from, to int) policy.Verdict {
-	return a.both(from, to).verdict()
-}
-
-// both are the decisions at both ends.
-type both struct {
-	egress, ingress *policy.Decision
-	isService       bool // the destination is the address of a Service
-}
-
-func (a *Asker) both(from, to int) both {
-	x, y := a.w.families(from, to)
-	return both{a.decide(policy.Egress, x.judge[0], y.peer), a.decide(policy.Ingress, y.judge[1], x.peer), y.isService}
-}
-
-func (b both) verdict() policy.Verdict {
-	v := policy.Verdict{Egress: *b.egress, Ingress: *b.ingress}
-	v.Action = v.Egress.Action
-	if v.Action == policy.Allow {
-		v.Action = v.Ingress.Action
-	}
-	if len(v.Egress.Needs)+len(v.Ingress.Needs) > 0 || b.isService {
-		v.Needs = slices.Concat(v.Egress.Needs, v.Ingress.Needs)
-		if b.isService {
-			v.Needs = append(v.Needs, policy.NeedEndpoint)
+// Isolated says whether, at an end of w, what no rule decides is dropped.
+func (w *World) Isolated(e End) (egress, ingress bool) {
+	var out [2]bool
+	for _, f := range w.classes[e.Class].families {
+		for i, j := range f.judge {
+			out[i] = out[i] || j >= 0 && w.judges[i][j].isolates
 		}
-		slices.Sort(v.Needs)
-		v.Needs = slices.Compact(v.Needs)
 	}
-	return v
+	return out[0], out[1]
 }
 
-// one returns the one decision that equals d.
-func (w *World) one(d policy.Decision) *policy.Decision {
-	key := fmt.Sprint(d)
-	if known, ok := w.decisions[key]; ok {
-		return known
-	}
-	w.decisions[key] = &d
-	return &d
-}
-
-var notSubject = policy.Decision{Action: policy.Allow, Reason: policy.NotSubject, Index: -1}
-
-// decide returns the decision of a judge about flows with a peer.
-func (a *Asker) decide(d policy.Direction, judge, peer int) *policy.Decision {
-	if judge < 0 {
-		return &notSubject
-	}
-	if a.known[judge] == nil {
-		a.known[judge] = make([]*policy.Decision, len(a.w.peers))
-	}
-	if known := a.known[judge][peer]; known != nil {
-		return known
-	}
-	j, far, f := a.w.judges[judge], a.w.peers[peer], a.flow
-	f.From.Addr, f.To.Addr = j.near, far.Addr
-	if d == policy.Ingress {
-		f.From.Addr, f.To.Addr = far.Addr, j.near
-	}
-	out := a.w.one(j.Decide(f, far))
-	a.known[judge][peer] = out
-	return out
+func comparePorts(a, b policy.NamedPort) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
 }
