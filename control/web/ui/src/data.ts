@@ -48,6 +48,7 @@ export function usePages<T extends Paged>(name: string, params: Params): UseInfi
     initialPageParam: "",
     getNextPageParam: (last) => last.continue || undefined,
     placeholderData: keepPreviousData,
+    structuralSharing: false, // to compare all rows costs more than to draw the few that are seen
     refetchInterval: (q) => again(q.state.error, (q.state.data?.pages.length ?? 0) < 3 ? 30_000 : 0),
   });
 }

@@ -1,16 +1,16 @@
-// Paced runs work when it is asked to, one at a time and not sooner than rest milliseconds after the last; what is asked for
-// meanwhile becomes one more run.
+// Paced runs work when it is asked to, one at a time. Between two runs it rests: at least rest milliseconds, and twice as long as the
+// work took. What is asked for meanwhile becomes one more run.
 export class Paced {
   private asked = false;
   private running = false;
   private readonly work: () => Promise<unknown>;
   private readonly rest: number;
-  private readonly later: (f: () => void, ms: number) => unknown;
+  private readonly clock: Clock;
 
-  constructor(work: () => Promise<unknown>, rest: number, later: (f: () => void, ms: number) => unknown = setTimeout) {
+  constructor(work: () => Promise<unknown>, rest: number, clock: Clock = system) {
     this.work = work;
     this.rest = rest;
-    this.later = later;
+    this.clock = clock;
   }
 
   ask() {
@@ -22,13 +22,25 @@ export class Paced {
     this.running = true;
     while (this.asked) {
       this.asked = false;
+      const start = this.clock.now();
       try {
         await this.work();
       } catch {
         // Whoever shows the data shows the error.
       }
-      await new Promise<void>((done) => this.later(done, this.rest));
+      const took = this.clock.now() - start;
+      await new Promise<void>((done) => this.clock.later(done, Math.max(this.rest, 2 * took)));
     }
     this.running = false;
   }
 }
+
+export type Clock = { now(): number; later(f: () => void, ms: number): void };
+
+// Browsers refuse a setTimeout that is called as a method of something else, so it is called by its name.
+const system: Clock = {
+  now: () => performance.now(),
+  later: (f, ms) => {
+    setTimeout(f, ms);
+  },
+};

@@ -1,6 +1,7 @@
 import { type FormEvent, useEffect, useId, useState } from "react";
 import { fixOf, StatusError } from "../api.ts";
 import { Icon } from "../parts/icon.tsx";
+import { hasMoved } from "../parts/page.tsx";
 import { Text } from "../parts/text.tsx";
 import { nextOf } from "../next.ts";
 import { navigate, usePath, useQuery } from "../route.ts";
@@ -58,6 +59,7 @@ function useLogin() {
     setBusy(true);
     setError(undefined);
     try {
+      hasMoved();
       await logIn(credentials);
     } catch (e) {
       setError(e);

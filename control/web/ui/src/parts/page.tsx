@@ -4,6 +4,11 @@ import { Text } from "./text.tsx";
 
 let isFirst = true; // the page that the browser has loaded keeps its own focus
 
+// hasMoved tells that what comes next is no longer the first: its heading takes the focus.
+export function hasMoved() {
+  isFirst = false;
+}
+
 // Page is the frame of each page. Its heading takes the focus after a navigation, so that what comes is read.
 export function Page({ title, name, kicker, actions, wide = false, children }: {
   title: string;
