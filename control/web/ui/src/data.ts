@@ -23,17 +23,19 @@ export const queries = new QueryClient({
   },
 });
 
-type Options = { enabled?: boolean; keep?: boolean; every?: number };
+type Options = { enabled?: boolean; keep?: boolean; every?: number; share?: boolean };
 
 // useView asks for a view, and again whenever the world changes. With keep (the default) the last answer stays, as a placeholder,
 // while that for other parameters is on its way. every is for what changes although the world does not, such as how often
-// a rule was met: milliseconds after which it is asked for again.
-export function useView<T>(name: string, params: Params = {}, { enabled = true, keep = true, every = 0 }: Options = {}): UseQueryResult<T> {
+// a rule was met: milliseconds after which it is asked for again. share false is for answers so large that to compare them with
+// the last would hold the page up.
+export function useView<T>(name: string, params: Params = {}, { enabled = true, keep = true, every = 0, share = true }: Options = {}): UseQueryResult<T> {
   return useQuery<T>({
     queryKey: ["view", name, params],
     queryFn: ({ signal }) => view<T>(name, params, { signal }),
     enabled,
     refetchInterval: (q) => again(q.state.error, every),
+    structuralSharing: share,
     ...(keep ? { placeholderData: keepPreviousData } : {}),
   });
 }

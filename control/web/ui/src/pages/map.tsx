@@ -1,4 +1,4 @@
-import { Component, lazy, type ReactNode, Suspense, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
+import { Component, lazy, type ReactNode, Suspense, useEffect, useMemo, useRef, useState } from "react";
 import { useView } from "../data.ts";
 import type { Chosen, Handle } from "../map/canvas.tsx";
 import { place, sliced } from "../map/layout.ts";
@@ -7,6 +7,7 @@ import { EdgeList, GroupList } from "../map/lists.tsx";
 import { canOpen, EdgePanel, GroupPanel, type Ways } from "../map/panels.tsx";
 import { isArrangedAlike, type Picture, pictureOf, pullsOf } from "../map/picture.ts";
 import { hasWebGL } from "../map/webgl.ts";
+import { useIsNarrow } from "../narrow.ts";
 import { byName, byOf, GroupBy } from "../parts/groupby.tsx";
 import { Icon } from "../parts/icon.tsx";
 import { Page } from "../parts/page.tsx";
@@ -20,18 +21,6 @@ import { useAnnounced } from "../useannounced.ts";
 import { list, type WorldMap } from "../views.ts";
 
 const Canvas = lazy(() => import("../map/canvas.tsx"));
-
-const narrow = matchMedia("(max-width: 720px)");
-
-function useIsNarrow(): boolean {
-  return useSyncExternalStore(
-    (f) => {
-      narrow.addEventListener("change", f);
-      return () => narrow.removeEventListener("change", f);
-    },
-    () => narrow.matches,
-  );
-}
 
 export default function MapPage() {
   const query = useQuery();

@@ -1,1 +1,0 @@
-import{r,x as o}from"./chunk-JRXTA5OY.js";import{b as e,d as i}from"./chunk-PNHQ6LNG.js";var t=e(i(),1);function a(){return(0,t.jsx)(o,{title:"Matrix",children:(0,t.jsx)(r,{title:"Nothing is here yet"})})}export{a as default};
