@@ -234,8 +234,16 @@ func (j *Judge) Denies() bool {
 // question is one end's: what its policies say of a flow with the other end.
 type question struct {
 	*Judge
-	f    Flow
-	peer End
+	f     Flow
+	peer  End
+	asked []bool // candidates that the decision has turned to; nil where nobody wants to know
+}
+
+// ask notes that the decision turns to candidate i.
+func (q *question) ask(i int) {
+	if q.asked != nil {
+		q.asked[i] = true
+	}
 }
 
 // decide returns the decision at near about a flow with far.
@@ -338,6 +346,7 @@ func (q *question) from(i int) Decision {
 	for ; i < len(q.candidates); i++ {
 		c := q.candidates[i]
 		if c.rule == nil {
+			q.ask(i)
 			return Decision{Action: Drop, Reason: ByIsolation, Policy: c.policy.ID, Index: -1}
 		}
 		matches, need := q.matches(c.rule)
@@ -355,6 +364,7 @@ func (q *question) from(i int) Decision {
 // outcome returns the decision given that candidate i matches.
 func (q *question) outcome(i int) Decision {
 	c := q.candidates[i]
+	q.ask(i)
 	var d Decision
 	if c.action == Pass {
 		d = q.from(q.afterPass(i))

@@ -59,6 +59,10 @@ func TestLookAtCluster(t *testing.T) {
 	if text := look(2, "diff", "-f", label, "--fail-on", "gained"); !strings.Contains(text, "+ jobs/cleanup → ") || !strings.Contains(text, "TCP/5432 (drop → allow)") {
 		t.Errorf("a label: %s", text)
 	}
+	var found lintAnswer
+	if err := json.Unmarshal([]byte(look(0, "lint", "--via", "aws,azure", "-o", "json")), &found); err != nil || found.Totals["error"] > 0 {
+		t.Errorf("lint: %+v, %v", found, err)
+	}
 	if text := look(0, "matrix", "--port", "TCP/5432"); !strings.Contains(text, "shop") {
 		t.Errorf("matrix: %s", text)
 	}

@@ -43,6 +43,8 @@ type document struct {
 	file   string
 	number int // from 1
 	json   []byte
+	text   []byte // as it is written
+	line   int    // that the text begins on, from 1
 }
 
 // files lists what path stands for: itself, or the .yaml, .yml and .json files
@@ -109,12 +111,12 @@ func read(file string, in io.Reader) ([]document, []error) {
 	var docs []document
 	var errs []error
 	n := 0
-	for part := range split(text) {
+	for line, part := range split(text) {
 		values, err := values(part)
 		for _, v := range values {
 			n++
-			if v != nil {
-				docs = append(docs, document{file, n, v})
+			if v.json != nil {
+				docs = append(docs, document{file, n, v.json, v.text, line + v.line})
 			}
 		}
 		if err != nil {

@@ -32,6 +32,7 @@ type Options struct {
 type World struct {
 	Snapshot policy.Snapshot
 	Warnings []string // sorted by where they stand
+	Objects  []Object // in order
 }
 
 // Read reads files and folders into one world. The error joins every *Error
@@ -42,7 +43,7 @@ func Read(paths []string, o Options) (World, error) {
 		return World{}, err
 	}
 	r.complete()
-	return World{r.world, r.warnings}, nil
+	return World{r.world, r.warnings, r.objects}, nil
 }
 
 // readAll reads files and folders, and completes nothing.
@@ -158,7 +159,7 @@ func (r *reader) object(d document, raw []byte, in place) {
 		return
 	}
 	r.seen[key] = d
-	r.objects = append(r.objects, Object{d.file, d.number, o.label, head.APIVersion, head.Kind, ns, name, raw})
+	r.objects = append(r.objects, Object{d.file, d.number, o.label, head.APIVersion, head.Kind, ns, name, raw, d, in.name})
 	k.read(&o)
 }
 

@@ -12,13 +12,15 @@ import (
 )
 
 // split yields the parts of a stream between the lines that separate YAML
-// documents: "---" and what follows it on its line belongs to the next, "..."
-// ends one. A line of either is never content, wherever it stands.
-func split(text []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
+// documents, with the number of the line that each begins on: "---" and what follows it
+// on its line belongs to the next, "..." ends one. A line of either is never content,
+// wherever it stands.
+func split(text []byte) iter.Seq2[int, []byte] {
+	return func(yield func(int, []byte) bool) {
 		text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")) // the byte order mark that Windows writes
 		begin, begun := 0, false
-		for at := 0; at < len(text); {
+		first := 1 // line of begin
+		for at, n := 0, 1; at < len(text); n++ {
 			end := len(text)
 			if i := bytes.IndexByte(text[at:], '\n'); i >= 0 {
 				end = at + i + 1
@@ -26,16 +28,17 @@ func split(text []byte) iter.Seq[[]byte] {
 			line := text[at:end]
 			if isMarker(line, "---") || isMarker(line, "...") {
 				if part := text[begin:at]; begun || len(bytes.TrimSpace(part)) > 0 {
-					if !yield(part) {
+					if !yield(first, part) {
 						return
 					}
 				}
+				first = n
 				begin, begun = at+3, line[0] == '-'
 			}
 			at = end
 		}
 		if part := text[begin:]; len(bytes.TrimSpace(part)) > 0 {
-			yield(part)
+			yield(first, part)
 		}
 	}
 }
@@ -46,22 +49,29 @@ func isMarker(line []byte, marker string) bool {
 	return ok && (len(rest) == 0 || bytes.ContainsAny(rest[:1], " \t\r\n"))
 }
 
-// values returns the values of a part of a stream as JSON: one of YAML, or any
-// number of JSON, as jq writes them. nil is an empty one.
-func values(part []byte) ([][]byte, error) {
+// value is one of a stream.
+type value struct {
+	json []byte // nil of an empty one
+	text []byte // as it is written
+	line int    // that the text begins on, after that of the part
+}
+
+// values returns the values of a part of a stream: one of YAML, or any number of JSON, as
+// jq writes them.
+func values(part []byte) ([]value, error) {
 	first := bytes.TrimSpace(part)
 	if len(first) == 0 {
-		return [][]byte{nil}, nil
+		return []value{{}}, nil
 	}
 	if first[0] == '{' {
-		out, err := jsonValues(first)
+		out, err := jsonValues(part)
 		if err == nil {
 			return out, nil
 		}
 		// YAML has braces too, but would take a key in quotes only as JSON does.
 		if rest := bytes.TrimSpace(first[1:]); len(rest) > 0 && rest[0] == '"' {
 			if v, yamlErr := yamlValue(part); yamlErr == nil {
-				return [][]byte{v}, nil
+				return []value{{json: v, text: part}}, nil
 			}
 			return out, err
 		}
@@ -70,12 +80,13 @@ func values(part []byte) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return [][]byte{v}, nil
+	return []value{{json: v, text: part}}, nil
 }
 
 // jsonValues returns the values before the error too.
-func jsonValues(text []byte) ([][]byte, error) {
-	var out [][]byte
+func jsonValues(text []byte) ([]value, error) {
+	var out []value
+	line, counted := 0, 0
 	for d := json.NewDecoder(bytes.NewReader(text)); ; {
 		var v json.RawMessage
 		if err := d.Decode(&v); err == io.EOF {
@@ -83,7 +94,10 @@ func jsonValues(text []byte) ([][]byte, error) {
 		} else if err != nil {
 			return out, fmt.Errorf("%w, after %d bytes", err, d.InputOffset())
 		}
-		out = append(out, v)
+		begin := int(d.InputOffset()) - len(v)
+		line += bytes.Count(text[counted:begin], []byte("\n"))
+		counted = begin
+		out = append(out, value{v, v, line})
 	}
 }
 
