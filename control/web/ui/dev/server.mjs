@@ -85,7 +85,11 @@ const server = createServer(async (req, res) => {
       req.on("close", () => streams.delete(res));
       return;
     }
-    if (url.pathname === "/api/apply") return json(200, { items: [{ id: "annp/shop/egress", outcome: "unchanged", message: "" }] });
+    if (url.pathname === "/api/apply") {
+      const { manifests, force } = await body(req);
+      const last = !manifests.includes("conflict") || force ? { outcome: "created" } : { outcome: "conflict", message: 'Apply failed with 1 conflict: conflict with "kubectl": .spec.ingress' };
+      return json(200, { items: [{ id: "annp/shop/egress", outcome: "unchanged" }, { id: "networkpolicy/shop/db", ...last }] });
+    }
     if (url.pathname.startsWith("/api/views/")) {
       const name = url.pathname.slice("/api/views/".length);
       if (o.broken && name !== "me") return status(503, "ServiceUnavailable", "the controller has not read the cluster yet: networkpolicies.networking.k8s.io: 1 of 9 kinds");

@@ -216,19 +216,43 @@ function cell(q) {
   };
 }
 
-function preview(asked) {
-  if (!asked?.manifests && !asked?.delete?.length) return { problems: [], changes: [], totals: { gained: 0, lost: 0, changed: 0 }, targets: [] };
-  if (String(asked.manifests).includes("broken")) return { problems: [{ object: "annp/shop/broken", field: "spec.ingress[0].from[0].podSelector", message: 'matchLabels: "a b": a label\'s value has no space' }], changes: [], totals: { gained: 0, lost: 0, changed: 0 }, targets: [] };
-  return {
-    problems: [],
+function preview(asked, bounded) {
+  const none = { problems: [], changes: [], totals: { gained: 0, lost: 0, changed: 0 }, targets: [] };
+  if (!asked?.manifests && !asked?.delete?.length) return none;
+  if (String(asked.manifests).includes("broken")) {
+    return {
+      ...none, targetsDenied: "not all of the manifests can be taken",
+      problems: [
+        { object: "NetworkPolicy shop/broken", field: "spec.ingress[0].from[0].podSelector", message: 'matchLabels: "a b": a label\'s value has no space' },
+        { object: "NetworkPolicy shop/db", field: "spec.egress[1]", message: "a name of DNS is not seen by a cloud", warning: true },
+      ],
+    };
+  }
+  const out = {
+    problems: [{ object: "NetworkPolicy shop/db", field: "spec.egress[1]", message: "a name of DNS is not seen by a cloud", warning: true }],
     changes: [
-      { from: { workloads: ["pod/jobs/report"], prefixes: ["0.0.0.0/1", "128.0.0.0/2"] }, to: { workloads: ["pod/shop/db"], prefixes: [] }, gained: [], lost: [{ traffic: ["all traffic"], before: "allow", after: "drop" }], changed: [] },
-      { from: { workloads: ["pod/shop/web", `pod/shop/${hostile[0]}`], prefixes: [] }, to: { workloads: ["pod/shop/db"], prefixes: [] }, gained: [{ traffic: ["TCP/5432"], before: "drop", after: "allow" }], lost: [{ traffic: ["UDP", "ICMP"], before: "allow", after: "drop" }], changed: [{ traffic: ["TCP/22"], before: "drop", after: "reject" }] },
+      { from: { workloads: ["pod/jobs/report"], prefixes: ["0.0.0.0/1", "128.0.0.0/2"] }, to: { workloads: ["pod/shop/db"] }, lost: [{ traffic: "all traffic", before: "allow", after: "drop" }] },
+      {
+        from: { workloads: workloads.slice(0, 9).map((w) => w.id).concat(`pod/shop/${hostile[0]}`) }, to: { workloads: ["pod/shop/db"] },
+        gained: [{ traffic: "TCP/5432", before: "drop", after: "allow" }, { traffic: "UDP/53", before: "drop", after: "depends" }],
+        lost: [{ traffic: "UDP/1-52", before: "allow", after: "drop" }, { traffic: "ICMP", before: "allow", after: "drop" }],
+        changed: [{ traffic: "TCP/22", before: "drop", after: "reject" }],
+      },
+      { from: { workloads: ["pod/shop/new"], added: true }, to: { workloads: ["pod/shop/db"] }, gained: [{ traffic: "TCP/5432", before: "absent", after: "allow" }] },
     ],
-    totals: { gained: 1, lost: 2, changed: 1 },
-    targets: [],
-    targetsDenied: 'plans.isobar.dev is forbidden: User "kim@example.com" cannot create resource "plans" at the cluster scope',
+    totals: { gained: 3, lost: 2, changed: 1 },
+    targets: [
+      {
+        name: "AWS/clouds/aws-production/eu-west-1/vpc-0aa", pending: true,
+        changes: [{ key: "sg/class-7f/rule/in/9c", op: "create", text: "allow TCP/5432 from sg-0aa (app=web)" }, { key: "sg/class-7f/rule/in/11", op: "delete", text: "allow TCP/22 from 10.0.0.0/8" }],
+        refusals: [{ policy: "annp/shop/egress", rule: "no-tracker", workloads: ["ee/shop/virtualmachine-i-1"], reason: "QuotaExceeded", message: "rules per security group", limit: 60, need: 63 }],
+        usage: [{ quota: "rules per security group", of: "sg-0123 (class 7f)", used: 63, before: 41, limit: 60 }, { quota: "security groups per VPC", used: 212, before: 212, limit: 2500 }],
+      },
+      { name: "Azure/clouds/azure-core/westeurope/vnet-core", error: "it has not been read yet" },
+    ],
   };
+  if (bounded) return { ...out, targets: [], targetsDenied: "you may not create plans.isobar.dev: they tell of all namespaces" };
+  return out;
 }
 
 function accounts() {
@@ -320,7 +344,7 @@ export function answer(name, q, body, { bounded, empty }) {
     case "accounts":
       return empty ? { items: [], loops: [] } : accounts();
     case "preview":
-      return preview(body);
+      return preview(body, bounded);
   }
   throw new NoSuchView(`there is no view ${JSON.stringify(name)}`);
 }

@@ -1,1 +1,0 @@
-function r(e){return e??[]}export{r as a};

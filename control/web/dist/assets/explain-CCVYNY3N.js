@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-EHBOOOFI.js";import"./chunk-XHFUMCUG.js";import"./chunk-UCJFFD6G.js";import"./chunk-ZAVLI5UC.js";import"./chunk-ZUBO7MKX.js";import"./chunk-BGLYTLJI.js";import"./chunk-BDZ67X5V.js";import"./chunk-ZQ6V4OAA.js";import"./chunk-QO6JCZZA.js";import"./chunk-PNHQ6LNG.js";export{b as By,a as default};

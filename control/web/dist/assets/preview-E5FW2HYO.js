@@ -1,1 +1,0 @@
-import{r,x as o}from"./chunk-BDZ67X5V.js";import{b as t,d as i}from"./chunk-PNHQ6LNG.js";var e=t(i(),1);function P(){return(0,e.jsx)(o,{title:"Preview",children:(0,e.jsx)(r,{title:"Nothing is here yet"})})}export{P as default};
