@@ -26,6 +26,9 @@ func (v view) method() string {
 
 // views are all that there are, by name. It is never changed.
 var views = map[string]view{
+	"cell":      {answer: cell, params: []string{"by", "from", "to"}, many: []string{"port"}},
+	"map":       {answer: mapOf, params: []string{"by", "within", "search", "open"}},
+	"matrix":    {answer: matrix, params: []string{"by", "search"}, many: []string{"port"}},
 	"me":        {answer: me},
 	"workloads": {answer: workloads, params: []string{"search", "namespace", "kind", "limit", "continue"}},
 }

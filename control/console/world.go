@@ -18,6 +18,7 @@ type world struct {
 	places map[place]*census
 	ranks  ranks
 	kinds  *classes
+	reach  *reaching
 }
 
 // census counts what is at a place.
@@ -39,7 +40,7 @@ func (w *world) next(s policy.Snapshot, revision string) *world {
 		same.revision = revision
 		return &same
 	}
-	out := &world{Snapshot: s, revision: revision, places: maps.Clone(w.places)}
+	out := &world{Snapshot: s, revision: revision, places: maps.Clone(w.places), reach: newReaching()}
 	if out.places == nil {
 		out.places = map[place]*census{}
 	}
