@@ -29,6 +29,7 @@ type diffFlags struct {
 	worldFlags
 	against  []string
 	common   []string
+	staged   stagedFlag
 	exitCode bool
 	failOn   []string
 	output   string
@@ -37,7 +38,7 @@ type diffFlags struct {
 func diffCommand() *cobra.Command {
 	var f diffFlags
 	cmd := &cobra.Command{
-		Use:   "diff -f PATH... [--against PATH...]",
+		Use:   "diff (-f PATH... [--against PATH...] | --staged)",
 		Short: "Show which access a change of manifests gives and takes",
 		Long: `Diff says who may reach whom by what after a change and could not before, and the other way: for
 each pair of workloads, and of workloads and other addresses, all ports and protocols. It compares what
@@ -48,15 +49,22 @@ With --against both sides are whole worlds of manifests, and what is in one alon
 --common is read as a part of both. Without it, the manifests are laid over the cluster of the
 kubeconfig as if they were written there, and nothing is removed. It writes nothing.
 
+With --staged both sides are one world, of the cluster or, with -f, of manifests: as it is, and as if
+its staged policies, or with --staged=NAME one of them, were enforced.
+
 With --exit-code, or --fail-on, the exit status says what was found:
   0  no difference, or none of --fail-on
   1  it cannot be said: an error
   2  access differs`,
 		Example: `  isobar diff -f policies/
   isobar diff -f new/ --against old/ --common cluster.yaml
+  isobar diff --staged=annp/shop/db
   isobar diff -f new/ --against old/ --fail-on gained -o markdown >> $GITHUB_STEP_SUMMARY`,
 		Args: cobra.ArbitraryArgs, // further paths: what a shell makes of -f new/*.yaml
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && len(f.files) == 0 {
+				return fmt.Errorf("%q: paths follow -f", args[0])
+			}
 			f.files = append(f.files, args...)
 			return f.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -69,7 +77,10 @@ With --exit-code, or --fail-on, the exit status says what was found:
 	flags.BoolVar(&f.exitCode, "exit-code", false, "say by the exit status whether access differs")
 	flags.StringSliceVar(&f.failOn, "fail-on", nil, "say by the exit status whether access is "+strings.Join(diffFailOn, " or "))
 	addFormats(cmd, &f.output, diffFormats...)
-	_ = cmd.MarkFlagRequired("filename")
+	f.staged.add(cmd, "compare what is with what would be if staged policies were enforced")
+	cmd.MarkFlagsOneRequired("filename", "staged")
+	cmd.MarkFlagsMutuallyExclusive("against", "staged")
+	cmd.MarkFlagsMutuallyExclusive("common", "staged")
 	_ = cmd.MarkFlagFilename("against", "yaml", "yml", "json")
 	_ = cmd.MarkFlagFilename("common", "yaml", "yml", "json")
 	_ = cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(diffFailOn, cobra.ShellCompDirectiveNoFileComp))
@@ -119,6 +130,12 @@ func (f *diffFlags) status(t diffTotals) error {
 
 // worlds returns both sides.
 func (f *diffFlags) worlds(ctx context.Context, in io.Reader, errOut io.Writer) (before, after policy.Snapshot, err error) {
+	if f.staged.isSet() {
+		if before, err = f.read(ctx, in, errOut); err == nil {
+			after, err = f.staged.apply(before)
+		}
+		return before, after, err
+	}
 	if len(f.against) == 0 {
 		if len(f.common) > 0 {
 			return before, after, errors.New("--common needs --against")

@@ -20,6 +20,7 @@ type matrixFlags struct {
 	by     string
 	ports  []string
 	with   []string
+	staged stagedFlag
 	output string
 }
 
@@ -57,6 +58,7 @@ The exit status is 0 when there is an answer, whatever it is.`,
 	flags.StringVar(&f.by, "by", "namespace", "what groups are by: namespace, label=KEY or workload")
 	flags.StringArrayVar(&f.ports, "port", nil, "PROTO/PORT, ICMP, ICMP/TYPE or ICMP/TYPE/CODE; may be repeated")
 	flags.StringArrayVar(&f.with, "with", nil, "address of nobody, as a group of its own; may be repeated")
+	f.staged.add(cmd, "as if staged policies were enforced")
 	addFormats(cmd, &f.output, matrixFormats...)
 	_ = cmd.MarkFlagRequired("port")
 	_ = cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"namespace", "label=", "workload"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
@@ -89,6 +91,9 @@ func (f *matrixFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writ
 		addrs = append(addrs, a)
 	}
 	s, err := f.read(ctx, in, errOut)
+	if err == nil {
+		s, err = f.staged.apply(s)
+	}
 	if err != nil {
 		return err
 	}
