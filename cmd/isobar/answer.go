@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"isobar.dev/api/verdict"
 	"isobar.dev/compile"
 	"isobar.dev/policy"
 )
@@ -53,52 +54,14 @@ func newAnswerer(via string, s policy.Snapshot) (answerer, error) {
 // answerLine is a flowLine with its answer.
 type answerLine struct {
 	flowLine
-	answerFields
-}
-
-// answerFields are what an answer adds to its line.
-type answerFields struct {
-	Verdict string        `json:"verdict"`
-	Ingress decisionLine  `json:"ingress"`
-	Egress  decisionLine  `json:"egress"`
-	Needs   []policy.Need `json:"needs,omitempty"`
-}
-
-type decisionLine struct {
-	Verdict   string   `json:"verdict"`
-	Policy    string   `json:"policy"`
-	Rule      string   `json:"rule"`
-	Kind      string   `json:"kind,omitempty"`
-	Namespace string   `json:"namespace,omitempty"`
-	Reason    string   `json:"reason"`
-	Ties      []string `json:"ties,omitempty"`
-}
-
-// line describes a decision in direction dir.
-func line(d policy.Decision, dir policy.Direction) decisionLine {
-	out := decisionLine{Verdict: d.Action.String(), Reason: d.Reason.String(), Ties: d.Ties}
-	if d.Policy == "" {
-		return out
-	}
-	parts := strings.Split(d.Policy, "/") // see policy.PolicyID
-	out.Kind, out.Policy = parts[0], parts[len(parts)-1]
-	if len(parts) == 3 {
-		out.Namespace = parts[1]
-	}
-	if d.Reason == policy.ByRule {
-		out.Rule = d.Rule
-		if out.Rule == "" {
-			out.Rule = fmt.Sprintf("%v[%d]", dir, d.Index)
-		}
-	}
-	return out
+	verdict.Answer
 }
 
 func writeJSON(out io.Writer, questions []question) error {
 	w := bufio.NewWriter(out)
 	for _, q := range questions {
 		v := q.verdict
-		answer, err := marshal(answerFields{v.Action.String(), line(v.Ingress, policy.Ingress), line(v.Egress, policy.Egress), v.Needs})
+		answer, err := marshal(verdict.AnswerOf(v))
 		if err != nil {
 			return err
 		}
@@ -152,14 +115,14 @@ func writeTable(out io.Writer, questions []question) error {
 	fmt.Fprintln(w, "FROM\tTO\tTRAFFIC\tVERDICT\tEGRESS BY\tINGRESS BY")
 	for _, q := range questions {
 		v := q.verdict
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", q.ask.From, q.ask.To, q.ask.traffic(), verdict(v),
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", q.ask.From, q.ask.To, q.ask.Traffic(), verdictText(v),
 			by(v.Egress, policy.Egress), by(v.Ingress, policy.Ingress))
 	}
 	return w.Flush()
 }
 
-// verdict is the action, and what it depends on.
-func verdict(v policy.Verdict) string {
+// verdictText is the action, and what it depends on.
+func verdictText(v policy.Verdict) string {
 	s := v.Action.String()
 	if len(v.Needs) > 0 {
 		needs := make([]string, len(v.Needs))
@@ -173,7 +136,7 @@ func verdict(v policy.Verdict) string {
 
 // by says what decided, in a cell.
 func by(d policy.Decision, dir policy.Direction) string {
-	l := line(d, dir)
+	l := verdict.DecisionOf(d, dir)
 	switch d.Reason {
 	case policy.ByRule:
 		return fmt.Sprintf("%s %s %s", l.Verdict, d.Policy, l.Rule)
@@ -181,17 +144,6 @@ func by(d policy.Decision, dir policy.Direction) string {
 		return fmt.Sprintf("%s %s isolation", l.Verdict, d.Policy)
 	}
 	return l.Verdict + " " + l.Reason
-}
-
-// traffic is what parseTraffic reads.
-func (l flowLine) traffic() string {
-	s := strings.ToUpper(l.Protocol)
-	for _, n := range []*int32{l.Port, l.ICMPType, l.ICMPCode} {
-		if n != nil {
-			s += fmt.Sprintf("/%d", *n)
-		}
-	}
-	return s
 }
 
 // writeMatrix writes one row a source and one column a destination.
@@ -233,6 +185,6 @@ func writeMatrix(out io.Writer, questions []question) error {
 	if needs {
 		legend += ", ? depends on more: ask with --flow"
 	}
-	_, err := fmt.Fprintf(out, "%s: %s\n", questions[0].ask.traffic(), legend)
+	_, err := fmt.Fprintf(out, "%s: %s\n", questions[0].ask.Traffic(), legend)
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"isobar.dev/api/verdict"
 	"isobar.dev/policy"
 	"isobar.dev/source/manifest"
 )
@@ -270,7 +271,7 @@ func explains(got answerLine, w expectation) bool {
 	if w.policy == "<NONE>" {
 		return got.Ingress.Policy == "" && got.Egress.Policy == ""
 	}
-	for _, d := range []decisionLine{got.Ingress, got.Egress} {
+	for _, d := range []verdict.Decision{got.Ingress, got.Egress} {
 		action := d.Verdict
 		if d.Reason == "isolation" {
 			action = "Isolate"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isobar.dev/api/verdict"
 	"isobar.dev/policy"
 	"isobar.dev/policy/reach"
 	"isobar.dev/source/kube"
@@ -104,7 +105,7 @@ func (f *diffFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writer
 	if err != nil {
 		return err
 	}
-	d := diffOf(changes)
+	d := diffAnswer(verdict.DiffOf(changes))
 	switch f.output {
 	case "json":
 		err = writeObject(out, "json", d)
@@ -120,7 +121,7 @@ func (f *diffFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writer
 }
 
 // status is the exit status that was asked for.
-func (f *diffFlags) status(t diffTotals) error {
+func (f *diffFlags) status(t verdict.Totals) error {
 	any := f.exitCode && t.Gained+t.Lost+t.Changed > 0
 	if any && len(f.failOn) == 0 || slices.Contains(f.failOn, "gained") && t.Gained > 0 || slices.Contains(f.failOn, "lost") && t.Lost > 0 {
 		return statusDiffers
@@ -220,86 +221,12 @@ func (f *diffFlags) keepClouds(before, after policy.Snapshot) policy.Snapshot {
 }
 
 // diffAnswer is the answer, as -o json has it.
-type diffAnswer struct {
-	Changes []diffChange `json:"changes"`
-	Totals  diffTotals   `json:"totals"`
-}
-
-// diffTotals counts changes of each sort.
-type diffTotals struct {
-	Gained  int `json:"gained"`
-	Lost    int `json:"lost"`
-	Changed int `json:"changed"`
-}
-
-type diffChange struct {
-	From    diffSide   `json:"from"`
-	To      diffSide   `json:"to"`
-	Gained  []diffItem `json:"gained,omitempty"`
-	Lost    []diffItem `json:"lost,omitempty"`
-	Changed []diffItem `json:"changed,omitempty"` // neither
-}
-
-type diffSide struct {
-	Workloads []string `json:"workloads,omitempty"`
-	Prefixes  []string `json:"prefixes,omitempty"` // addresses that no workload has
-	Added     bool     `json:"added,omitempty"`
-	Removed   bool     `json:"removed,omitempty"`
-}
-
-type diffItem struct {
-	Traffic string `json:"traffic"`
-	Before  string `json:"before"`
-	After   string `json:"after"`
-}
-
-func diffOf(changes []reach.Change) diffAnswer {
-	d := diffAnswer{Changes: []diffChange{}}
-	for _, c := range changes {
-		out := diffChange{From: sideOf(c.From), To: sideOf(c.To)}
-		for _, it := range c.Items {
-			item := diffItem{it.Traffic.String(), it.Before.String(), it.After.String()}
-			switch {
-			case it.Gained():
-				out.Gained = append(out.Gained, item)
-			case it.Lost():
-				out.Lost = append(out.Lost, item)
-			default:
-				out.Changed = append(out.Changed, item)
-			}
-		}
-		d.Totals.Gained += min(1, len(out.Gained))
-		d.Totals.Lost += min(1, len(out.Lost))
-		d.Totals.Changed += min(1, len(out.Changed))
-		d.Changes = append(d.Changes, out)
-	}
-	return d
-}
-
-func sideOf(s reach.Side) diffSide {
-	out := diffSide{Added: s.Added, Removed: s.Removed}
-	for _, id := range s.Workloads {
-		out.Workloads = append(out.Workloads, endOfID(id))
-	}
-	for _, p := range s.Prefixes {
-		out.Prefixes = append(out.Prefixes, p.String())
-	}
-	return out
-}
-
-// endOfID is what parseEndpoint reads as the workload of that ID.
-func endOfID(id string) string {
-	kind, rest, _ := strings.Cut(id, "/")
-	if kind == policy.KindPod.String() {
-		return rest
-	}
-	return kind + ":" + rest
-}
+type diffAnswer verdict.Diff
 
 // maxNames is how many ends a line names.
 const maxNames = 4
 
-func (s diffSide) String() string {
+func sideText(s verdict.Side) string {
 	var parts []string
 	if text := brief(s.Workloads); text != "" {
 		parts = append(parts, text)
@@ -327,12 +254,12 @@ func brief(names []string) string {
 }
 
 // itemLines are items in words, those of one change of state together.
-func itemLines(items []diffItem) []string {
+func itemLines(items []verdict.Item) []string {
 	var out []string
 	for len(items) > 0 {
 		first := items[0]
 		var traffic []string
-		rest := slices.DeleteFunc(slices.Clone(items), func(i diffItem) bool {
+		rest := slices.DeleteFunc(slices.Clone(items), func(i verdict.Item) bool {
 			same := i.Before == first.Before && i.After == first.After
 			if same {
 				traffic = append(traffic, i.Traffic)
@@ -354,10 +281,10 @@ func (d diffAnswer) lines(yield func(mark, text string) bool) {
 	for _, c := range d.Changes {
 		for _, x := range []struct {
 			mark  string
-			items []diffItem
+			items []verdict.Item
 		}{{"+", c.Gained}, {"-", c.Lost}, {"~", c.Changed}} {
 			for _, line := range itemLines(x.items) {
-				if !yield(x.mark, fmt.Sprintf("%v → %v: %s", c.From, c.To, line)) {
+				if !yield(x.mark, fmt.Sprintf("%v → %v: %s", sideText(c.From), sideText(c.To), line)) {
 					return
 				}
 			}
@@ -373,11 +300,11 @@ func (d diffAnswer) table(out io.Writer) error {
 	for mark, text := range d.lines {
 		fmt.Fprintln(out, mark, printable(text))
 	}
-	_, err := fmt.Fprintf(out, "\n%s\n", d.Totals)
+	_, err := fmt.Fprintf(out, "\n%s\n", totalsText(d.Totals))
 	return err
 }
 
-func (t diffTotals) String() string {
+func totalsText(t verdict.Totals) string {
 	return fmt.Sprintf("Groups of pairs whose access is gained: %d, lost: %d, otherwise changed: %d.", t.Gained, t.Lost, t.Changed)
 }
 
@@ -390,13 +317,13 @@ func (d diffAnswer) markdown(out io.Writer) error {
 	for _, c := range d.Changes {
 		for _, x := range []struct {
 			name  string
-			items []diffItem
+			items []verdict.Item
 		}{{"gained", c.Gained}, {"lost", c.Lost}, {"changed", c.Changed}} {
 			for _, line := range itemLines(x.items) {
-				fmt.Fprintf(out, "| %s | %s | %s | %s |\n", x.name, inMarkdown(c.From.String()), inMarkdown(c.To.String()), inMarkdown(line))
+				fmt.Fprintf(out, "| %s | %s | %s | %s |\n", x.name, inMarkdown(sideText(c.From)), inMarkdown(sideText(c.To)), inMarkdown(line))
 			}
 		}
 	}
-	_, err := fmt.Fprintf(out, "\n%s\n", d.Totals)
+	_, err := fmt.Fprintf(out, "\n%s\n", totalsText(d.Totals))
 	return err
 }

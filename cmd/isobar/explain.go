@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isobar.dev/api/verdict"
 	"isobar.dev/policy"
 )
 
@@ -82,179 +83,30 @@ func (f *explainFlags) run(ctx context.Context, args []string, in io.Reader, out
 		return err
 	}
 	ask := flowLine{From: args[0], To: args[1], ToName: f.toName}
-	if err := ask.parseTraffic(args[2]); err != nil {
+	if err := ask.ParseTraffic(args[2]); err != nil {
 		return err
 	}
-	flow, err := ask.flow()
-	if err != nil {
-		return err
+	port := int32(f.sourcePort)
+	ask.SourcePort = &port
+	if _, err := ask.Flow(); err != nil {
+		return err // before anything is read
 	}
-	flow.SourcePort = f.sourcePort
 	s, err := f.read(ctx, in, errOut)
 	if err != nil {
 		return err
 	}
-	x, err := policy.Explain(s, flow)
+	e, err := verdict.Explain(s, ask, f.all)
 	if err != nil {
-		return err
-	}
-	e := explained{From: endOf(ask.From, x.From), To: endOf(ask.To, x.To), Traffic: ask.traffic(), ToName: f.toName, Verdict: x.Verdict.Action.String(), Needs: x.Verdict.Needs}
-	if e.Egress, err = f.walk(s, flow, policy.Egress, x.From, x.Egress); err != nil {
-		return err
-	}
-	if e.Ingress, err = f.walk(s, flow, policy.Ingress, x.To, x.Ingress); err != nil {
 		return err
 	}
 	if f.output == "json" {
 		return writeObject(out, "json", e)
 	}
-	return e.print(out)
+	return printExplained(out, e)
 }
 
-// explained is the answer, as -o json has it.
-type explained struct {
-	From    explainedEnd  `json:"from"`
-	To      explainedEnd  `json:"to"`
-	Traffic string        `json:"traffic"`
-	ToName  string        `json:"toName,omitempty"`
-	Verdict string        `json:"verdict"`
-	Needs   []policy.Need `json:"needs,omitempty"`
-	Egress  explainedWalk `json:"egress"`
-	Ingress explainedWalk `json:"ingress"`
-}
-
-type explainedEnd struct {
-	Asked    string `json:"asked"`
-	Workload string `json:"workload,omitempty"` // who is there
-	Address  string `json:"address"`
-	// Peers are whom rules find at the address.
-	Peers []string `json:"peers,omitempty"`
-}
-
-type explainedWalk struct {
-	decisionLine
-	Needs      []policy.Need `json:"needs,omitempty"`
-	Subject    string        `json:"subject,omitempty"`    // whose policies apply
-	SourcePort uint16        `json:"sourcePort,omitempty"` // that the answer is about, where it depends on it
-	Steps      []step        `json:"steps"`
-	// Without is what would decide if that which did were deleted.
-	Without *decisionLine `json:"without,omitempty"`
-	Others  int           `json:"others"`           // rules that have no say here
-	Listed  []step        `json:"listed,omitempty"` // those, with --all
-}
-
-// step is one rule on the way.
-type step struct {
-	Policy    string      `json:"policy"` // ID
-	Rule      string      `json:"rule"`   // its name, or its place; "isolation"
-	Direction string      `json:"direction"`
-	Tier      string      `json:"tier"`
-	Number    int32       `json:"tierNumber"`
-	Priority  float64     `json:"priority"`
-	Action    string      `json:"action"`
-	Outcome   string      `json:"outcome"`
-	Why       string      `json:"why,omitempty"`   // what does not match
-	Wants     []string    `json:"wants,omitempty"` // what would
-	Needs     policy.Need `json:"needs,omitempty"` // what it depends on whether it matches
-}
-
-func endOf(asked string, e policy.End) explainedEnd {
-	out := explainedEnd{Asked: asked, Address: e.Addr.String()}
-	if e.Owner != nil {
-		out.Workload = e.Owner.ID
-	}
-	for _, p := range e.Peers {
-		out.Peers = append(out.Peers, p.ID)
-	}
-	return out
-}
-
-func (f *explainFlags) walk(s policy.Snapshot, flow policy.Flow, d policy.Direction, near policy.End, w policy.Walk) (explainedWalk, error) {
-	out := explainedWalk{decisionLine: line(w.Decision, d), Needs: w.Decision.Needs, Steps: stepsOf(w.Steps), Others: len(w.Elsewhere)}
-	if near.Subject != nil {
-		out.Subject = near.Subject.ID
-	}
-	if slices.Contains(w.Decision.Needs, policy.NeedSource) {
-		out.SourcePort = w.SourcePort
-	}
-	if f.all {
-		out.Listed = stepsOf(w.Elsewhere)
-	}
-	if w.Decision.Reason != policy.ByRule && w.Decision.Reason != policy.ByIsolation {
-		return out, nil
-	}
-	v, err := policy.Evaluate(s.Without(w.Decision, d), flow)
-	if err != nil {
-		return out, err
-	}
-	next := v.Ingress
-	if d == policy.Egress {
-		next = v.Egress
-	}
-	if next.Reason == policy.ByRule && next.Policy == w.Decision.Policy && next.Index >= w.Decision.Index {
-		next.Index++ // its place as it is now
-	}
-	without := line(next, d)
-	out.Without = &without
-	return out, nil
-}
-
-func stepsOf(steps []policy.Step) []step {
-	out := make([]step, len(steps))
-	for i, st := range steps {
-		out[i] = step{
-			Policy: st.Policy.ID, Rule: ruleName(st), Direction: st.Direction.String(), Tier: st.Policy.Tier, Number: st.Tier, Priority: st.Policy.Priority,
-			Action: st.Action.String(), Outcome: st.Outcome.String(), Why: st.Why.String(), Wants: wants(st), Needs: st.Need,
-		}
-	}
-	return out
-}
-
-func ruleName(st policy.Step) string {
-	switch {
-	case st.Rule == nil:
-		return "isolation"
-	case st.Rule.Name != "":
-		return st.Rule.Name
-	}
-	return fmt.Sprintf("%v[%d]", st.Direction, st.Index)
-}
-
-// wants says what a rule that does not match would match.
-func wants(st policy.Step) []string {
-	var out []string
-	switch st.Why {
-	case policy.MissProtocol, policy.MissPort, policy.MissPortName, policy.MissSourcePort:
-		for _, t := range st.Rule.Traffic {
-			out = append(out, t.String())
-		}
-	case policy.MissPeer, policy.MissName:
-		p := st.Rule.Peers
-		for _, sel := range p.Set.Selections {
-			out = append(out, sel.String())
-		}
-		out = append(out, p.Set.Groups...)
-		for _, b := range p.Blocks {
-			out = append(out, b.String())
-		}
-		for _, id := range p.Services {
-			out = append(out, "service/"+id)
-		}
-		for _, n := range p.Names {
-			out = append(out, "name "+n)
-		}
-	case policy.MissAppliedTo:
-		set := st.Policy.Applied(st.Rule)
-		for _, sel := range set.Selections {
-			out = append(out, sel.String())
-		}
-		out = append(out, set.Groups...)
-	}
-	return out
-}
-
-// print writes the answer for people.
-func (e explained) print(out io.Writer) error {
+// printExplained writes the answer for people.
+func printExplained(out io.Writer, e verdict.Explained) error {
 	needs := ""
 	if len(e.Needs) > 0 {
 		needs = fmt.Sprintf(" (unknown: %s; this is the strictest answer)", joined(e.Needs))
@@ -263,20 +115,20 @@ func (e explained) print(out io.Writer) error {
 	if e.ToName != "" {
 		name = " by the name " + printable(e.ToName)
 	}
-	fmt.Fprintf(out, "%s → %s %s%s: %s%s\n", e.From, e.To, e.Traffic, name, e.Verdict, needs)
+	fmt.Fprintf(out, "%s → %s %s%s: %s%s\n", endText(e.From), endText(e.To), e.Traffic, name, e.Verdict, needs)
 	for _, x := range []struct {
 		name string
-		end  explainedEnd
-		walk explainedWalk
+		end  verdict.End
+		walk verdict.Walk
 	}{{"Egress", e.From, e.Egress}, {"Ingress", e.To, e.Ingress}} {
-		if err := x.walk.print(out, x.name, x.end); err != nil {
+		if err := printWalk(out, x.name, x.end, x.walk); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e explainedEnd) String() string {
+func endText(e verdict.End) string {
 	if e.Asked == e.Address && e.Workload == "" {
 		return e.Asked
 	}
@@ -286,8 +138,8 @@ func (e explainedEnd) String() string {
 	return fmt.Sprintf("%s (%s)", e.Asked, e.Address)
 }
 
-func (w explainedWalk) print(out io.Writer, name string, end explainedEnd) error {
-	fmt.Fprintf(out, "\n%s at %s: %s\n", name, end.Asked, w.decisionLine)
+func printWalk(out io.Writer, name string, end verdict.End, w verdict.Walk) error {
+	fmt.Fprintf(out, "\n%s at %s: %s\n", name, end.Asked, decisionText(w.Decision))
 	if w.Subject != "" && w.Subject != end.Workload {
 		fmt.Fprintf(out, "  it is on the network of %s, whose policies apply\n", w.Subject)
 	}
@@ -299,13 +151,13 @@ func (w explainedWalk) print(out io.Writer, name string, end explainedEnd) error
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, st := range w.Steps {
-		st.print(t)
+		printStep(t, st)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	if w.Without != nil {
-		fmt.Fprintf(out, "  Without it: %s\n", *w.Without)
+		fmt.Fprintf(out, "  Without it: %s\n", decisionText(*w.Without))
 	}
 	if w.Subject == "" || len(w.Listed) == 0 {
 		if w.Others > 0 {
@@ -315,31 +167,23 @@ func (w explainedWalk) print(out io.Writer, name string, end explainedEnd) error
 	}
 	fmt.Fprintln(out, "  No say here:")
 	for _, st := range w.Listed {
-		st.print(t)
+		printStep(t, st)
 	}
 	return t.Flush()
 }
 
-// String says what decided.
-func (d decisionLine) String() string {
+// decisionText says what decided.
+func decisionText(d verdict.Decision) string {
 	switch d.Reason {
 	case policy.ByRule.String():
-		return fmt.Sprintf("%s by %s %s", d.Verdict, d.id(), printable(d.Rule))
+		return fmt.Sprintf("%s by %s %s", d.Verdict, d.PolicyID(), printable(d.Rule))
 	case policy.ByIsolation.String():
-		return fmt.Sprintf("%s by %s isolation", d.Verdict, d.id())
+		return fmt.Sprintf("%s by %s isolation", d.Verdict, d.PolicyID())
 	}
 	return d.Verdict + " (" + d.Reason + ")"
 }
 
-// id returns the ID of the policy.
-func (d decisionLine) id() string {
-	if d.Namespace == "" {
-		return d.Kind + "/" + d.Policy
-	}
-	return d.Kind + "/" + d.Namespace + "/" + d.Policy
-}
-
-func (st step) print(out io.Writer) {
+func printStep(out io.Writer, st verdict.Step) {
 	place := fmt.Sprintf("%d %s", st.Number, printable(st.Tier))
 	what := st.Outcome
 	if st.Why != "" {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"isobar.dev/api/verdict"
 )
 
 // Commands that look at a cluster say of its VMs and Pods what the simulated clouds say, and what
@@ -37,7 +39,7 @@ func TestLookAtCluster(t *testing.T) {
 			if cloud != "allowed" && cloud != "denied" {
 				continue // there is no way, which no policy knows
 			}
-			var x explained
+			var x verdict.Explained
 			text := look(0, "explain", "vm:shop/"+from.upEnd.name, "vm:shop/"+to.upEnd.name, fmt.Sprint("TCP/", to.port), "-o", "json")
 			if err := json.Unmarshal([]byte(text), &x); err != nil {
 				t.Fatal(err)

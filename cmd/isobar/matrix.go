@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isobar.dev/api/verdict"
 	"isobar.dev/policy"
 	"isobar.dev/policy/reach"
 )
@@ -113,11 +114,11 @@ func (f *matrixFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writ
 // parsePort parses what --port takes.
 func parsePort(s string) (policy.Flow, string, error) {
 	ask := flowLine{From: "0.0.0.0", To: "0.0.0.0"} // which do not count
-	if err := ask.parseTraffic(s); err != nil {
+	if err := ask.ParseTraffic(s); err != nil {
 		return policy.Flow{}, "", err
 	}
-	flow, err := ask.flow()
-	return flow, ask.traffic(), err
+	flow, err := ask.Flow()
+	return flow, ask.Traffic(), err
 }
 
 // groupBy returns the group of an end, by what --by says.
@@ -137,7 +138,7 @@ func groupBy(by string) (func(reach.End) string, error) {
 			}
 			return key + "=" + v
 		case by == "workload":
-			return endpointName(e.Workload)
+			return verdict.EndOf(e.Workload)
 		case e.Workload.Kind == policy.KindNode:
 			return "(nodes)"
 		}
@@ -181,7 +182,7 @@ type matrixPort struct {
 
 // matrixBy is what decides for some pairs, of which it names one.
 type matrixBy struct {
-	answerFields
+	verdict.Answer
 	Pairs int    `json:"pairs"`
 	From  string `json:"from"`
 	To    string `json:"to"`
@@ -192,7 +193,7 @@ func (m *matrix) fill(ctx context.Context, w *reach.World, group func(reach.End)
 	for _, e := range w.Ends {
 		names[e.Name] = e.Name
 		if e.Workload != nil {
-			names[e.Name] = endpointName(e.Workload)
+			names[e.Name] = verdict.EndOf(e.Workload)
 		}
 	}
 	m.Without = w.Without
@@ -210,7 +211,7 @@ func (m *matrix) fill(ctx context.Context, w *reach.World, group func(reach.End)
 				p := matrixPort{Port: m.Ports[n], Allowed: a.Allowed, Denied: a.Denied, Depends: a.Depends, By: []matrixBy{}}
 				for _, by := range a.By {
 					v := by.Verdict
-					p.By = append(p.By, matrixBy{answerFields{v.Action.String(), line(v.Ingress, policy.Ingress), line(v.Egress, policy.Egress), v.Needs}, by.Pairs, names[by.From], names[by.To]})
+					p.By = append(p.By, matrixBy{verdict.AnswerOf(v), by.Pairs, names[by.From], names[by.To]})
 				}
 				cell.Asked = append(cell.Asked, p)
 			}

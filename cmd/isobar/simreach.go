@@ -84,7 +84,7 @@ func trusting(file string) (http.RoundTripper, error) {
 // reachFlow is a flow of the simulator; its traffic is written as for evaluate.
 func reachFlow(from, to, traffic string) (simaws.Flow, error) {
 	var l flowLine
-	if err := l.parseTraffic(traffic); err != nil {
+	if err := l.ParseTraffic(traffic); err != nil {
 		return simaws.Flow{}, err
 	}
 	f := simaws.Flow{From: from, To: to, Protocol: strings.ToLower(l.Protocol)}

@@ -17,6 +17,7 @@ import (
 	cloudv1alpha1 "isobar.dev/api/cloud/v1alpha1"
 	"isobar.dev/api/convert"
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
+	"isobar.dev/api/verdict"
 	"isobar.dev/policy"
 	"isobar.dev/source/kube"
 	"isobar.dev/source/manifest"
@@ -235,7 +236,7 @@ func (f *worldFlags) completeEnds(prefix string) ([]string, cobra.ShellCompDirec
 	}
 	var out []string
 	for _, w := range s.Workloads.All() {
-		if n := endpointName(w); strings.HasPrefix(n, prefix) {
+		if n := verdict.EndOf(w); strings.HasPrefix(n, prefix) {
 			out = append(out, n)
 		}
 	}
