@@ -17,6 +17,16 @@ type Explained struct {
 	Needs   []policy.Need `json:"needs,omitempty"`
 	Egress  Walk          `json:"egress"`
 	Ingress Walk          `json:"ingress"`
+	// Staged is there where the verdict would be another one.
+	Staged *Staged `json:"staged,omitempty"`
+}
+
+// Staged is what would become of the flow if staged policies were enforced.
+type Staged struct {
+	Verdict string   `json:"verdict"`
+	Egress  Decision `json:"egress"`
+	Ingress Decision `json:"ingress"`
+	By      []string `json:"by"` // IDs of those that make it so
 }
 
 // End is one end of a flow.
@@ -73,7 +83,13 @@ func Explain(s policy.Snapshot, ask Ask, all bool) (Explained, error) {
 	if e.Egress, err = walk(s, flow, policy.Egress, x.From, x.Egress, all); err != nil {
 		return e, err
 	}
-	e.Ingress, err = walk(s, flow, policy.Ingress, x.To, x.Ingress, all)
+	if e.Ingress, err = walk(s, flow, policy.Ingress, x.To, x.Ingress, all); err != nil {
+		return e, err
+	}
+	v, by, err := policy.IfStaged(s, flow)
+	if len(by) > 0 {
+		e.Staged = &Staged{v.Action.String(), DecisionOf(v.Egress, policy.Egress), DecisionOf(v.Ingress, policy.Ingress), by}
+	}
 	return e, err
 }
 

@@ -36,7 +36,7 @@ func (c *classes) next(s policy.Snapshot) *classes {
 	}
 	out := &classes{s: s, keys: c.keys, table: c.table, rules: c.rules, members: map[*policy.Policy][]*class{}}
 	before := c.s.Workloads
-	isSame := c.rules != nil && c.s.Policies == s.Policies && c.s.Groups == s.Groups && c.s.Services == s.Services
+	isSame := c.rules != nil && c.s.Policies == s.Policies && c.s.Staged == s.Staged && c.s.Groups == s.Groups && c.s.Services == s.Services
 	if !isSame {
 		if out.keys = keysOf(s); !maps.Equal(out.keys, c.keys) {
 			before, out.table = policy.Table[*policy.Workload]{}, policy.Table[*class]{}
@@ -111,9 +111,11 @@ func keysOf(s policy.Snapshot) map[string]bool {
 			}
 		}
 	}
-	for _, p := range s.Policies.All() {
-		for _, set := range appliedSets(p) {
-			add(set.Selections)
+	for _, of := range []policy.Table[*policy.Policy]{s.Policies, s.Staged} {
+		for _, p := range of.All() {
+			for _, set := range appliedSets(p) {
+				add(set.Selections)
+			}
 		}
 	}
 	for _, g := range s.Groups.All() {

@@ -16,8 +16,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"isobar.dev/policy"
 )
 
 const (
@@ -31,16 +29,6 @@ const (
 	viewsAtOnce = 8
 	viewsOfOne  = 4
 )
-
-// Source has what views are about; *controller.Controller is one, and Fixed. Its methods may be
-// called from several goroutines.
-type Source interface {
-	// KnownWorld returns the world of now. ok is false while nothing is known yet.
-	KnownWorld() (s policy.Snapshot, ok bool)
-	// Revision returns a word that is another one whenever a view may have another
-	// answer, and a channel that is closed when it is no longer that of now.
-	Revision() (now string, changed <-chan struct{})
-}
 
 // Viewer is who asks.
 type Viewer interface {
@@ -70,9 +58,11 @@ type Service struct {
 	source Source
 	free   chan struct{} // holds one for each view that is computed
 
-	mu    sync.Mutex
-	world *world         // the last that was asked about
-	busy  map[string]int // views under way, by viewer
+	worldMu sync.Mutex
+	world   *world // the last that was asked about
+
+	mu   sync.Mutex
+	busy map[string]int // views under way, by viewer
 }
 
 // New returns a Service. It starts nothing.
@@ -176,8 +166,8 @@ func (s *Service) begin(ctx context.Context, v Viewer) (done func(), err error) 
 
 // now returns the world of now.
 func (s *Service) now() (*world, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.worldMu.Lock()
+	defer s.worldMu.Unlock()
 	revision, _ := s.source.Revision() // before what it is of
 	snapshot, ok := s.source.KnownWorld()
 	if !ok {

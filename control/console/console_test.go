@@ -164,7 +164,10 @@ func deniesRest(s policy.Snapshot, w *policy.Workload, d policy.Direction) bool 
 }
 
 // moving is a Source whose world changes.
-type moving struct{ s policy.Snapshot }
+type moving struct {
+	console.Fixed
+	s policy.Snapshot
+}
 
 func (m *moving) KnownWorld() (policy.Snapshot, bool)       { return m.s, true }
 func (m *moving) Revision() (now string, _ <-chan struct{}) { return "1", nil }

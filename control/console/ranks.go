@@ -25,16 +25,22 @@ func rankOf(s policy.Snapshot, p *policy.Policy) string {
 // next returns the ranks of now, given those of before.
 func (r ranks) next(before, now policy.Snapshot) ranks {
 	if before.Tiers != now.Tiers {
-		r, before.Policies = ranks{}, policy.Table[*policy.Policy]{}
-		before.Tiers = now.Tiers
+		r, before = ranks{}, policy.Snapshot{}
 	}
-	policy.Diff(before.Policies, now.Policies, func(_ string, old, now2 **policy.Policy) {
+	// First what goes: a policy that is staged now is not in the other table any more.
+	gone := func(_ string, old, _ **policy.Policy) {
 		if old != nil {
 			r.Table = r.Delete(rankOf(before, *old))
 		}
-		if now2 != nil {
-			r.Table = r.Put(rankOf(now, *now2), *now2)
+	}
+	here := func(_ string, _, is **policy.Policy) {
+		if is != nil {
+			r.Table = r.Put(rankOf(now, *is), *is)
 		}
-	})
+	}
+	policy.Diff(before.Policies, now.Policies, gone)
+	policy.Diff(before.Staged, now.Staged, gone)
+	policy.Diff(before.Policies, now.Policies, here)
+	policy.Diff(before.Staged, now.Staged, here)
 	return r
 }

@@ -34,6 +34,11 @@ const (
 	accountObjects
 	targetObjects
 	plans
+	namespaceObjects
+	serviceObjects
+	groupObjects
+	clusterGroupObjects
+	tierObjects
 )
 
 // rights are what is asked of each resource.
@@ -50,6 +55,11 @@ var rights = map[resource]Right{
 	baselinePolicies:      {Verb: "list", Group: "policy.networking.k8s.io", Resource: "baselineadminnetworkpolicies"},
 	accountObjects:        {Verb: "list", Group: cloudv1alpha1.GroupVersion.Group, Resource: "cloudprovideraccounts"},
 	targetObjects:         {Verb: "list", Group: isobarv1alpha1.GroupVersion.Group, Resource: isobarv1alpha1.ResourceTargets},
+	namespaceObjects:      {Verb: "list", Resource: "namespaces"},
+	serviceObjects:        {Verb: "list", Resource: "services"},
+	groupObjects:          {Verb: "list", Group: antreav1beta1.GroupVersion.Group, Resource: "groups"},
+	clusterGroupObjects:   {Verb: "list", Group: antreav1beta1.GroupVersion.Group, Resource: "clustergroups"},
+	tierObjects:           {Verb: "list", Group: antreav1beta1.GroupVersion.Group, Resource: "tiers"},
 	plans:                 {Verb: "create", Group: isobarv1alpha1.GroupVersion.Group, Resource: isobarv1alpha1.ResourcePlans},
 }
 
@@ -170,3 +180,23 @@ func placesOf(w *policy.Workload) []place {
 func (s *sight) seesPolicy(p *policy.Policy) bool { return s.may(placeOf(p)) }
 
 func placeOf(p *policy.Policy) place { return place{ofDialect[p.Dialect], p.Namespace} }
+
+// seesAll says whether the viewer may see all that there is.
+func (r *request) seesAll() bool {
+	for p := range r.places {
+		if p.resource != machines && !r.may(p) {
+			return false
+		}
+	}
+	return true
+}
+
+// seesAllPolicies says whether the viewer may see all policies that there are.
+func (r *request) seesAllPolicies() bool {
+	for p, c := range r.places {
+		if c.policies > 0 && !r.may(p) {
+			return false
+		}
+	}
+	return true
+}

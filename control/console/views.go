@@ -31,6 +31,12 @@ var views = map[string]view{
 	"matrix":    {answer: matrix, params: []string{"by", "search"}, many: []string{"port"}},
 	"me":        {answer: me},
 	"workloads": {answer: workloads, params: []string{"search", "namespace", "kind", "limit", "continue"}},
+	"workload":  {answer: oneWorkload, params: []string{"id"}},
+	"policies":  {answer: policies, params: []string{"search", "namespace", "tier", "kind", "limit", "continue"}},
+	"policy":    {answer: onePolicy, params: []string{"id"}},
+	"explain":   {answer: explain, params: []string{"from", "to", "port", "toName", "all"}},
+	"accounts":  {answer: accounts},
+	"preview":   {answer: preview, isPost: true},
 }
 
 func viewNames() []string { return slices.Sorted(maps.Keys(views)) }

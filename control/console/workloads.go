@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"strings"
@@ -66,7 +67,7 @@ func (r *request) workloadRow(w *policy.Workload) workloadRow {
 	all := r.kinds.of(w)
 	out := workloadRow{
 		ID: w.ID, Kind: kindOf(w), Namespace: w.Namespace, Name: w.Name, Addresses: make([]string, len(w.Addrs)), Labels: make(map[string]string, len(w.Labels)), Network: w.Network,
-		Policies: len(all), IsolatedIngress: isolates(w, all, policy.Ingress), IsolatedEgress: isolates(w, all, policy.Egress), Realization: "none", Ended: w.Terminated,
+		Policies: len(all), IsolatedIngress: isolates(w, all, policy.Ingress), IsolatedEgress: isolates(w, all, policy.Egress), Realization: cmp.Or(string(r.source.WorkloadState(w).Phase), "none"), Ended: w.Terminated,
 	}
 	for i, a := range w.Addrs {
 		out.Addresses[i] = a.String()

@@ -77,14 +77,16 @@ func (w *world) count(before policy.Snapshot) {
 			}
 		}
 	})
-	policy.Diff(before.Policies, w.Policies, func(_ string, old, now **policy.Policy) {
+	policies := func(_ string, old, now **policy.Policy) {
 		if old != nil {
 			at(placeOf(*old)).policies--
 		}
 		if now != nil {
 			at(placeOf(*now)).policies++
 		}
-	})
+	}
+	policy.Diff(before.Policies, w.Policies, policies)
+	policy.Diff(before.Staged, w.Staged, policies)
 	maps.DeleteFunc(w.places, func(_ place, c *census) bool { return c.workloads == 0 && c.policies == 0 })
 }
 
@@ -135,4 +137,19 @@ func kindOf(w *policy.Workload) string {
 func isMachine(w *policy.Workload) bool {
 	kind, _ := w.Labels.Value(cloudv1alpha1.LabelKind)
 	return w.Kind == policy.KindExternal && kind == cloudv1alpha1.KindVirtualMachine && strings.HasPrefix(w.Name, cloudv1alpha1.ExternalEntityName(""))
+}
+
+// policy returns the policy of an ID, whether it is enforced or staged.
+func (w *world) policy(id string) (*policy.Policy, bool) {
+	if p, ok := w.Policies.Get(id); ok {
+		return p, true
+	}
+	return w.Staged.Get(id)
+}
+
+func (w *world) modeOf(p *policy.Policy) policy.Mode {
+	if _, is := w.Staged.Get(p.ID); is {
+		return policy.Stage
+	}
+	return policy.Enforce
 }

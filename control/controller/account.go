@@ -101,6 +101,7 @@ func (c *Controller) reconcileAccount(ctx context.Context, key types.NamespacedN
 		return err // likewise
 	}
 	c.assignVMs(ctx, a)
+	c.runtime.revision.bump()
 	c.runtime.poke()
 	c.settle(a, err)
 	if statusErr := c.writeAccountStatus(ctx, a, cpa, err); statusErr != nil {

@@ -33,6 +33,7 @@ func (r *Runtime) policyChanged(id string) {
 	r.dirtyMu.Lock()
 	r.dirtyPolicies[id] = struct{}{}
 	r.dirtyMu.Unlock()
+	r.revision.bump()
 	r.poke()
 }
 

@@ -112,16 +112,8 @@ func (c *Controller) TargetStatuses() []isobarv1alpha1.TargetStatus {
 	var out []isobarv1alpha1.TargetStatus
 	for _, t := range c.Targets() {
 		s := isobarv1alpha1.TargetStatus{
-			Target: t.Name, State: isobarv1alpha1.TargetPending, Error: t.Err,
+			Target: t.Name, State: stateOf(t), Error: t.Err,
 			Objects: int32(t.Report.Objects), Refusals: int32(len(t.Report.Refusals)),
-		}
-		switch {
-		case t.Held:
-			s.State = isobarv1alpha1.TargetHeld
-		case t.Err != "":
-			s.State = isobarv1alpha1.TargetFailed
-		case t.Synced:
-			s.State = isobarv1alpha1.TargetSynced
 		}
 		if !t.LastGood.IsZero() {
 			s.LastSync = &metav1.Time{Time: t.LastGood}
@@ -132,4 +124,17 @@ func (c *Controller) TargetStatuses() []isobarv1alpha1.TargetStatus {
 		out = append(out, s)
 	}
 	return out
+}
+
+// stateOf is the word for how a Target fares.
+func stateOf(t TargetStatus) isobarv1alpha1.TargetState {
+	switch {
+	case t.Held:
+		return isobarv1alpha1.TargetHeld
+	case t.Err != "":
+		return isobarv1alpha1.TargetFailed
+	case t.Synced:
+		return isobarv1alpha1.TargetSynced
+	}
+	return isobarv1alpha1.TargetPending
 }

@@ -5,11 +5,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"isobar.dev/control/console"
 )
-
-var _ console.Source = (*Controller)(nil)
 
 // revision counts what has changed of all that is shown. It begins with the time of the start and a mark of
 // the process, so that it is no other's, nor one of before.

@@ -76,7 +76,6 @@ func (r *Runtime) Synced() <-chan struct{} { return r.synced }
 func (r *Runtime) Changed() <-chan struct{} { return r.changed }
 
 func (r *Runtime) poke() {
-	r.revision.bump()
 	select {
 	case r.changed <- struct{}{}:
 	default:
@@ -88,6 +87,7 @@ func (r *Runtime) entityChanged(key types.NamespacedName) {
 	r.dirtyMu.Lock()
 	r.dirty[key] = struct{}{}
 	r.dirtyMu.Unlock()
+	r.revision.bump()
 	r.poke()
 }
 

@@ -214,6 +214,7 @@ func (c *Controller) targetChanged(t *target, policies map[string]struct{}) {
 	for p := range policies {
 		c.policyQueue.add(p)
 	}
+	c.runtime.revision.bump()
 	c.runtime.poke()
 	c.lookAtAwaiting()
 	c.accountQueue.add(t.account)

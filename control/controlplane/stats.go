@@ -95,6 +95,15 @@ func (s *stats) get(p *policy.Policy, term string) (since time.Time, total stats
 	return s.since, c.total, rules
 }
 
+// Counted returns what agents have counted of a policy, and of its rules. ok is false where it is not added up here.
+func (s *Service) Counted(p *policy.Policy) (total statsv1alpha1.TrafficStats, rules []statsv1alpha1.RuleTrafficStats, ok bool) {
+	if s.o.Office.Check() != nil {
+		return total, nil, false
+	}
+	_, total, rules = s.stats.get(p, s.o.Office.Term())
+	return total, rules, true
+}
+
 func hasRule(p *policy.Policy, name string) bool {
 	for _, list := range [][]policy.Rule{p.Ingress, p.Egress} {
 		for _, r := range list {

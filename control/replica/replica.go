@@ -174,7 +174,7 @@ func (r *Replica) make(ctx context.Context) error {
 		}
 		r.o.API.Machines, r.o.API.MachineGate = r.controller.Runtime(), controlplane.CheckVM
 	}
-	r.o.API.Groups = append(r.o.API.Groups, console.New(r.controller).Group())
+	r.o.API.Groups = append(r.o.API.Groups, console.New(shown{r.controller, r.agents}).Group())
 	r.api, err = apiserver.New(r.config, r.controller.Runtime(), r.o.API)
 	return err
 }
