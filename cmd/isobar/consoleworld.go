@@ -17,6 +17,7 @@ import (
 
 	"isobar.dev/control/console"
 	"isobar.dev/policy"
+	"isobar.dev/source/kube"
 	"isobar.dev/source/manifest"
 )
 
@@ -25,6 +26,8 @@ const lookEvery = time.Second
 
 // fileWorld is the world of manifests, read again when they change.
 type fileWorld struct {
+	console.Fixed // what nobody enforces; its own world is empty
+
 	files   []string
 	options manifest.Options
 	say     func(format string, args ...any)
@@ -64,6 +67,12 @@ func (w *fileWorld) Revision() (now string, changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return strconv.Itoa(w.revision), w.changed
+}
+
+// Lay lays writes over the world.
+func (w *fileWorld) Lay(writes []kube.Write) (before, after policy.Snapshot, notices []*kube.Notice, err error) {
+	s, _ := w.KnownWorld()
+	return console.Fixed{Snapshot: s}.Lay(writes)
 }
 
 // follow looks for changes until ctx ends.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"isobar.dev/api/verdict"
 	"isobar.dev/policy"
 	"isobar.dev/policy/lint"
 	"isobar.dev/policy/reach"
@@ -199,17 +200,17 @@ type lintRule struct {
 
 // lintWitness is a flow that shows it.
 type lintWitness struct {
-	From      string       `json:"from"`
-	To        string       `json:"to"`
-	Traffic   string       `json:"traffic"`
-	Verdict   string       `json:"verdict"`
-	Direction string       `json:"direction"` // of the end that it is about
-	Egress    decisionLine `json:"egress"`
-	Ingress   decisionLine `json:"ingress"`
+	From      string           `json:"from"`
+	To        string           `json:"to"`
+	Traffic   string           `json:"traffic"`
+	Verdict   string           `json:"verdict"`
+	Direction string           `json:"direction"` // of the end that it is about
+	Egress    verdict.Decision `json:"egress"`
+	Ingress   verdict.Decision `json:"ingress"`
 }
 
 // decision is that at the end that it is about.
-func (w lintWitness) decision() decisionLine {
+func (w lintWitness) decision() verdict.Decision {
 	if w.Direction == policy.Egress.String() {
 		return w.Egress
 	}
@@ -217,7 +218,7 @@ func (w lintWitness) decision() decisionLine {
 }
 
 func (w lintWitness) String() string {
-	return fmt.Sprintf("%s → %s %s: %v", w.From, w.To, w.Traffic, w.decision())
+	return fmt.Sprintf("%s → %s %s: %s", w.From, w.To, w.Traffic, decisionText(w.decision()))
 }
 
 func linted(world manifest.World, report lint.Report) lintAnswer {
@@ -243,11 +244,11 @@ func linted(world manifest.World, report lint.Report) lintAnswer {
 			out.Others = append(out.Others, ruleOf(r))
 		}
 		for _, id := range f.Workloads {
-			out.Workloads = append(out.Workloads, endOfID(id))
+			out.Workloads = append(out.Workloads, verdict.EndOfID(id))
 		}
 		if w := f.Witness; w != nil {
 			out.Witness = &lintWitness{endName(w.Flow.From), endName(w.Flow.To), reach.Say(w.Flow), w.Verdict.Action.String(), w.Direction.String(),
-				line(w.Verdict.Egress, policy.Egress), line(w.Verdict.Ingress, policy.Ingress)}
+				verdict.DecisionOf(w.Verdict.Egress, policy.Egress), verdict.DecisionOf(w.Verdict.Ingress, policy.Ingress)}
 		}
 		if slices.Contains([]string{"shadowed", "unreachable", "contradicted"}, f.ID) {
 			out.Removable = new(f.IsRemovable)
@@ -262,7 +263,7 @@ func endName(e policy.Endpoint) string {
 	if e.Workload == "" {
 		return e.Addr.String()
 	}
-	return endOfID(e.Workload)
+	return verdict.EndOfID(e.Workload)
 }
 
 // dialects are the IDs of policies by apiVersion and kind.
