@@ -39,7 +39,7 @@ const (
 	callbackPath = "/api/oidc/callback"
 	// askedLife is how long a person has to log in at the provider.
 	askedLife = 10 * time.Minute
-	// renewBefore is how long before its end an ID token is replaced.
+	// renewBefore is how long before its end an ID token is replaced, at most: it is no more than a third of its life.
 	renewBefore = time.Minute
 )
 
@@ -240,7 +240,8 @@ func (p *provider) exchange(ctx context.Context, code string, a asked) (*idToken
 	if subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(a.Nonce)) != 1 {
 		return nil, time.Time{}, errors.New("the ID token is of another login")
 	}
-	t := &idTokens{provider: p, raw: raw, end: token.Expiry, subject: token.Subject, refresh: got.RefreshToken}
+	t := &idTokens{provider: p, subject: token.Subject, refresh: got.RefreshToken}
+	t.take(raw, token.Expiry)
 	if t.refresh == "" {
 		return t, t.end, nil
 	}
@@ -269,8 +270,14 @@ type idTokens struct {
 	mu      sync.Mutex
 	raw     string
 	end     time.Time
+	early   time.Duration // before the end it is replaced
 	refresh string
-	tried   time.Time // when the provider could not be asked
+	tried   time.Time // when it was not replaced
+}
+
+// take takes a token.
+func (t *idTokens) take(raw string, end time.Time) {
+	t.raw, t.end, t.early = raw, end, min(renewBefore, time.Until(end)/3)
 }
 
 // belongTo tells whose tokens these are.
@@ -285,17 +292,17 @@ func (t *idTokens) get(ctx context.Context) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	left := time.Until(t.end)
-	if left > renewBefore {
+	if left > t.early {
 		return t.raw, nil
 	}
-	if t.refresh == "" || left > 0 && time.Since(t.tried) < renewBefore/6 {
+	if t.refresh == "" || left > 0 && time.Since(t.tried) < t.early/6 {
 		if left > 0 {
 			return t.raw, nil
 		}
 		return "", fmt.Errorf("the ID token has expired: %w", errRefused)
 	}
-	t.tried = time.Now()
 	if err := t.renew(ctx); err != nil {
+		t.tried = time.Now()
 		if retrieve := (*oauth2.RetrieveError)(nil); errors.Is(err, errRefused) || errors.As(err, &retrieve) && retrieve.Response.StatusCode < 500 {
 			t.refresh = "" // it was taken back
 		}
@@ -344,7 +351,7 @@ func (t *idTokens) renew(ctx context.Context) error {
 			return errOther
 		}
 	}
-	t.raw, t.end = raw, token.Expiry
+	t.take(raw, token.Expiry)
 	if got.RefreshToken != "" {
 		t.refresh = got.RefreshToken
 	}

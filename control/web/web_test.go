@@ -34,7 +34,8 @@ type fakeAPI struct {
 	*httptest.Server
 
 	mu      sync.Mutex
-	users   map[string]string // by token
+	users   map[string]string                         // by token
+	alsoOf  func(token string) (user string, ok bool) // of other tokens; nil is nobody
 	asked   []*http.Request
 	bodies  []string
 	objects map[string]map[string]any
@@ -63,8 +64,11 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.asked, a.bodies = append(a.asked, r.Clone(context.Background())), append(a.bodies, string(body))
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	user, ok := a.users[token]
-	next := a.next
+	next, alsoOf := a.next, a.alsoOf
 	a.mu.Unlock()
+	if !ok && alsoOf != nil {
+		user, ok = alsoOf(token)
+	}
 	if !ok {
 		status(w, http.StatusUnauthorized, "Unauthorized")
 		return
@@ -220,8 +224,9 @@ func (l *logs) logger() *slog.Logger {
 // console is a server that serves on a port of its own.
 type console struct {
 	*web.Server
-	url  string
-	logs *logs
+	url     string
+	logs    *logs
+	secrets func() []string // besides the tokens of this file, what must not be in the log; may be nil
 }
 
 // serve runs a Server on a loopback address, and checks at the end that no token is in its log.
@@ -232,11 +237,6 @@ func serve(t *testing.T, access web.Access, o web.Options) *console {
 	if o.Assets == nil {
 		o.Assets = page
 	}
-	made, err := web.New(access, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Server = made
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -245,6 +245,16 @@ func serve(t *testing.T, access web.Access, o web.Options) *console {
 	if o.Certificates != nil {
 		c.url = "https://" + l.Addr().String()
 	}
+	if o.OIDC != nil {
+		if o.URL, err = url.Parse(c.url); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made, err := web.New(access, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Server = made
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- made.Run(ctx, l) }()
@@ -253,7 +263,11 @@ func serve(t *testing.T, access web.Access, o web.Options) *console {
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		for _, secret := range []string{aliceToken, bobToken, "token-of-the-controller", "garbage-secret"} {
+		secrets := []string{aliceToken, bobToken, "token-of-the-controller", "garbage-secret"}
+		if c.secrets != nil {
+			secrets = append(secrets, c.secrets()...)
+		}
+		for _, secret := range secrets {
 			if strings.Contains(c.logs.String(), secret) {
 				t.Errorf("%s is in the log:\n%s", secret, c.logs)
 			}
@@ -323,6 +337,11 @@ func (b *browser) request(method, path, body string, headers ...string) *http.Re
 	// A path is sent as it is written.
 	p, query, _ := strings.Cut(path, "?")
 	r.URL.Opaque, r.URL.RawQuery = "//"+r.URL.Host+p, query
+	if strings.HasPrefix(path, "https://") { // another server's
+		if r, err = http.NewRequestWithContext(b.t.Context(), method, path, in); err != nil {
+			b.t.Fatal(err)
+		}
+	}
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
 	if method != http.MethodGet {
 		r.Header.Set("Origin", b.url)
