@@ -580,3 +580,36 @@ func TestReachIsShared(t *testing.T) {
 		}
 	}
 }
+
+// Each view of a world of so many workloads that was asked about before, and after it has changed.
+func BenchmarkReachViews(b *testing.B) {
+	for _, n := range []int{2_000, 20_000} {
+		s := policytest.Town(n)
+		for name, url := range map[string]string{
+			"map": "/map", "map by workload": "/map?by=workload", "map within": "/map?within=ns/ns-3", "map search": "/map?search=app-3-7", "matrix": "/matrix?port=TCP/8080&port=TCP/443",
+			"cell": "/cell?port=TCP/8080&from=ns/ns-3&to=ns/ns-3",
+		} {
+			ask := func(b *testing.B, h http.Handler) {
+				w := httptest.NewRecorder()
+				if h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, url, nil)); w.Code != http.StatusOK {
+					b.Fatal(w.Body)
+				}
+				b.ReportMetric(float64(w.Body.Len()), "bytes")
+			}
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				h := console.Handler(console.Fixed{Snapshot: s}, console.All("admin"))
+				ask(b, h)
+				b.ReportAllocs()
+				for b.Loop() {
+					ask(b, h)
+				}
+			})
+			b.Run(fmt.Sprintf("%s, first/%d", name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					ask(b, console.Handler(console.Fixed{Snapshot: s}, console.All("admin")))
+				}
+			})
+		}
+	}
+}

@@ -239,10 +239,13 @@ func (w *World) Access(group func(End) string, strangers string, o Options, edge
 	x := &accessor{g: &g, o: o, strangers: strangers, only: make([]bool, len(g.groups))}
 	touched := 0 // parts
 	for i, group := range g.groups {
+		x.all = append(x.all, i)
 		if x.only[i] = o.Only == nil || o.Only(group.Name); x.only[i] {
+			x.wanted = append(x.wanted, i)
 			touched += len(g.of(i))
 		}
 	}
+	x.isFew = touched*w.bounds.one < len(w.peers)+len(w.judges[1])
 	if strangers != "" {
 		for _, s := range w.strangers {
 			x.outside = append(x.outside, s.class)
@@ -283,8 +286,12 @@ func (w *World) Access(group func(End) string, strangers string, o Options, edge
 type accessor struct {
 	g         *grouping
 	k         *walk  // to all parts, then to the classes of outside
-	only      []bool // by group: whether its edges are wanted
-	outside   []int  // classes
+	all       []int  // groups
+	wanted    []int  // groups of which all edges are wanted
+	only      []bool // by group: whether it is one of these
+	isFew     bool   // so few that it does not pay to make rows for them
+	tallies   []tally
+	outside   []int // classes
 	out       *outcomes
 	o         Options
 	strangers string
@@ -304,41 +311,39 @@ func (x *accessor) isNew(n int32) bool {
 	return true
 }
 
+// ready returns tallies of so many groups that flows go to, and of outside.
+func (x *accessor) ready(groups int) []tally {
+	if len(x.tallies) <= groups {
+		x.tallies = make([]tally, groups+1)
+	}
+	out := x.tallies[:groups+1]
+	clear(out)
+	return out
+}
+
 // from returns the edges from a group.
 func (x *accessor) from(from int) ([]Edge, error) {
-	tallies := make([]tally, len(x.g.groups)+1)
+	targets := x.wanted
+	if x.only[from] {
+		targets = x.all
+	}
+	tallies := x.ready(len(targets))
 	for _, p := range x.g.of(from) {
 		if err := x.o.stop(); err != nil {
 			return nil, err
 		}
-		x.k.begin(p.class)
-		for to := range x.g.groups {
-			if !x.only[from] && !x.only[to] {
-				continue
-			}
-			t := &tallies[to]
-			x.run++
-			for i := x.g.first[to]; i < x.g.first[to+1]; i++ {
-				n := p.pairs(&x.g.parts[i])
-				e, in, ok := x.k.between(i)
-				if !ok || n == 0 {
-					continue
-				}
-				t.Pairs += n
-				o := x.out.between(e, in)
-				if o == nothingPasses {
-					continue
-				}
-				t.add(&x.out.list[o], n)
-				if x.isNew(o) {
-					t.note(o)
-				}
-			}
+		if x.isFew && !x.only[from] {
+			x.k.beginOne(p.class)
+		} else {
+			x.k.begin(p.class)
+		}
+		for n, to := range targets {
+			x.count(&tallies[n], &p, to)
 		}
 		if !x.only[from] {
 			continue
 		}
-		t := &tallies[len(x.g.groups)]
+		t := &tallies[len(targets)]
 		x.run++
 		var s several
 		for i := range x.outside {
@@ -346,7 +351,28 @@ func (x *accessor) from(from int) ([]Edge, error) {
 		}
 		t.count(&s, len(p.ends))
 	}
-	return x.edges(from, tallies), nil
+	return x.edges(from, targets, tallies), nil
+}
+
+// count adds what becomes of flows from a part, which the walk is at, to a group.
+func (x *accessor) count(t *tally, p *part, to int) {
+	x.run++
+	for i := x.g.first[to]; i < x.g.first[to+1]; i++ {
+		n := p.pairs(&x.g.parts[i])
+		e, in, ok := x.k.between(i)
+		if !ok || n == 0 {
+			continue
+		}
+		t.Pairs += n
+		o := x.out.between(e, in)
+		if o == nothingPasses {
+			continue
+		}
+		t.add(&x.out.list[o], n)
+		if x.isNew(o) {
+			t.note(o)
+		}
+	}
 }
 
 // meet adds what becomes of flows from the class that the walk is at to the i-th.
@@ -374,28 +400,26 @@ func (t *tally) count(s *several, n int) {
 
 // fromOutside returns the edges from the addresses of nobody.
 func (x *accessor) fromOutside() ([]Edge, error) {
-	tallies := make([]tally, len(x.g.groups)+1)
+	tallies := x.ready(len(x.wanted))
 	found := make([]several, len(x.g.parts))
 	for _, class := range x.outside {
 		if err := x.o.stop(); err != nil {
 			return nil, err
 		}
 		x.k.begin(class)
-		for to := range x.g.groups {
-			if !x.only[to] {
-				continue
-			}
+		for n, to := range x.wanted {
 			x.run++
 			for i := x.g.first[to]; i < x.g.first[to+1]; i++ {
-				x.meet(&found[i], &tallies[to], i)
+				x.meet(&found[i], &tallies[n], i)
 			}
 		}
 	}
-	for i := range found {
-		p := &x.g.parts[i]
-		tallies[p.group].count(&found[i], len(p.ends))
+	for n, to := range x.wanted {
+		for i := x.g.first[to]; i < x.g.first[to+1]; i++ {
+			tallies[n].count(&found[i], len(x.g.parts[i].ends))
+		}
 	}
-	return x.edges(len(x.g.groups), tallies), nil
+	return x.edges(len(x.g.groups), x.wanted, tallies), nil
 }
 
 // name returns that of a group; the last is that of outside.
@@ -406,13 +430,17 @@ func (x *accessor) name(group int) string {
 	return x.g.groups[group].Name
 }
 
-// edges returns what was counted from a group, but for that to which there is no access.
-func (x *accessor) edges(from int, tallies []tally) []Edge {
+// edges returns what was counted from a group, but for those to which there is no access.
+func (x *accessor) edges(from int, targets []int, tallies []tally) []Edge {
 	var out []Edge
-	for to := range tallies {
-		t := &tallies[to]
+	for n := range tallies {
+		t := &tallies[n]
 		if len(t.outcomes) == 0 {
 			continue
+		}
+		to := len(x.g.groups)
+		if n < len(targets) {
+			to = targets[n]
 		}
 		t.From, t.To, t.known = x.name(from), x.name(to), x.out
 		out = append(out, t.Edge)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"isobar.dev/policy"
+	"isobar.dev/policy/policytest"
 	"isobar.dev/policy/reach"
 )
 
@@ -121,7 +122,7 @@ func TestTrafficIsJoined(t *testing.T) {
 
 // Of ends that are among both, each is a pair with all others but itself.
 func TestCellOfOverlap(t *testing.T) {
-	w, err := reach.New(town(200))
+	w, err := reach.New(policytest.Town(200))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +146,7 @@ func TestCellOfOverlap(t *testing.T) {
 
 // What no label that counts tells apart is one class.
 func TestClassesAreFew(t *testing.T) {
-	w, err := reach.New(town(1000))
+	w, err := reach.New(policytest.Town(1000))
 	if err != nil {
 		t.Fatal(err)
 	}

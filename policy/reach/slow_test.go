@@ -83,5 +83,5 @@ func TestMatrixIsItsSlowTwins(t *testing.T) {
 		}
 		check(fmt.Sprint("seed ", seed), world(rnd, 40), outside, flows)
 	}
-	check("town", town(400), nil, asked)
+	check("town", policytest.Town(400), nil, asked)
 }

@@ -15,8 +15,9 @@ const (
 	maxPairs = 1 << 29 // pairs of parts that one question may ask about: a few nanoseconds each
 )
 
-// bounds are how much a World may keep, and how much one question may ask. Only tests set others.
-type bounds struct{ lists, pairs int }
+// bounds are how much a World may keep, how much one question may ask, and how many places of a row
+// cost as much to make as it does to ask about one. Only tests set others.
+type bounds struct{ lists, pairs, one int }
 
 // grouping is all ends that a question is about, by group.
 type grouping struct {
@@ -111,6 +112,7 @@ type walk struct {
 	from   []int   // where those of a peer begin
 	usual  []int32 // by judge of ingress, after none: the number of most peers
 	last   int     // class of the rows
+	one    *class  // that is asked about without rows
 	isAddr bool    // that class
 	rows   [2]row  // of its addresses of IPv4, and of IPv6
 	choice [4]int8 // by the families of a destination: the row; -1 for none
@@ -229,6 +231,7 @@ func (w *World) columnOf(class int) column {
 
 // begin makes the rows of a class.
 func (k *walk) begin(class int) {
+	k.one = nil
 	if class == k.last {
 		return
 	}
@@ -253,6 +256,33 @@ func (k *walk) begin(class int) {
 	}
 }
 
+// beginOne is begin for a class about which little is asked: it makes no rows.
+func (k *walk) beginOne(class int) {
+	k.one = &k.w.classes[class]
+}
+
+// betweenOne is between for it.
+func (k *walk) betweenOne(c *column) (egress, ingress int32, ok bool) {
+	for _, f := range k.one.families {
+		n := familyPlace(f.is4)
+		if c.has&(1<<n) == 0 {
+			continue
+		}
+		if k.one.isAddr && c.isAddr {
+			return 0, 0, false
+		}
+		egress, ingress = k.none, k.none
+		if j := f.judge[0]; j >= 0 {
+			egress = k.a[0][j][k.w.judges[0][j].split.kindOf(c.peer[n])]
+		}
+		if j := c.judge[n] - 1; j >= 0 {
+			ingress = k.a[1][j][k.w.judges[1][j].split.kindOf(f.peer)]
+		}
+		return egress, ingress, true
+	}
+	return 0, 0, false
+}
+
 // egress fills what a judge of egress decides of each peer.
 func (k *walk) egress(out []int32, judge int32) {
 	usual := k.none
@@ -273,10 +303,13 @@ func (k *walk) egress(out []int32, judge int32) {
 	}
 }
 
-// to returns what is decided of flows to the i-th of the classes, and whether there
+// between returns what is decided of flows to the i-th of the classes, and whether there
 // can be any.
 func (k *walk) between(i int) (egress, ingress int32, ok bool) {
 	c := &k.to[i]
+	if k.one != nil {
+		return k.betweenOne(c)
+	}
 	n := k.choice[c.has]
 	if n < 0 || k.isAddr && c.isAddr {
 		return 0, 0, false

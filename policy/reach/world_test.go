@@ -57,7 +57,7 @@ func TestSeveralAsk(t *testing.T) {
 
 // Work ends when it is told to, whatever it has come to, and goes on when it is asked again.
 func TestStop(t *testing.T) {
-	w, err := reach.New(town(200))
+	w, err := reach.New(policytest.Town(200))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestTooMany(t *testing.T) {
 				return w.Access(group, "", reach.Options{}, func([]reach.Edge) { t.Error("a part of an answer") })
 			},
 		} {
-			w, err := reach.New(town(2000))
+			w, err := reach.New(policytest.Town(2000))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestTooMany(t *testing.T) {
 			if err := ask(w, byNamespace); !errors.Is(err, reach.ErrTooMany) {
 				t.Errorf("%s: %v, want that it is too many", name, err)
 			}
-			w, _ = reach.New(town(2000))
+			w, _ = reach.New(policytest.Town(2000))
 			w.Bound(bound[0], bound[1])
 			if _, _, err := w.Counts(narrow, asked, reach.Options{}); err != nil {
 				t.Errorf("%s, narrowed: %v", name, err)
