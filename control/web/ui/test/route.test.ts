@@ -47,6 +47,7 @@ test("errors are told whatever they look like", () => {
     [502, "Bad Gateway", "<html>nginx</html>", "<html>nginx</html>", ""],
     [500, "Internal", "", "Internal", ""],
     [500, "", "null", "the server answered 500", ""],
+    [500, "Internal", '{"message":""}', "Internal", ""],
     [500, "", '{"message":5}', "the server answered 500", ""],
   ];
   for (const [code, text, body, message, reason] of rows) {
