@@ -117,7 +117,7 @@ function explain(q, bounded) {
       ],
       without: { verdict: denied ? "Allow" : "Drop", policy: "", rule: "", reason: denied ? "default" : "vm isolation" }, others: 12,
     },
-    staged: denied ? { verdict: "Allow", egress: { verdict: "Allow", policy: "scan", rule: "to-data", kind: "acnp", reason: "rule" }, ingress: { verdict: "Allow", policy: "scan-subnets", rule: "in", kind: "acnp", reason: "rule" } } : undefined,
+    staged: denied ? { verdict: "Allow", egress: { verdict: "Allow", policy: "scan", rule: "to-data", kind: "acnp", reason: "rule" }, ingress: { verdict: "Allow", policy: "scan-subnets", rule: "in", kind: "acnp", reason: "rule" }, by: ["acnp/scan-subnets"] } : undefined,
   };
   if (q.get("all") === "true") {
     out.egress.listed = others("egress", 61);

@@ -81,7 +81,7 @@ export type Explained = Revision & {
   staged?: Staged;
 };
 // What the flow would be if staged policies were enforced.
-export type Staged = { verdict: Verdict; egress?: Decision; ingress?: Decision };
+export type Staged = { verdict: Verdict; egress?: Decision; ingress?: Decision; by?: string[] | null }; // by: those that make it so
 
 export type WorkloadKind = "pod" | "vm" | "node" | "external" | "service";
 

@@ -20,7 +20,7 @@ export default function ExplainPage() {
   const [from, to, port] = [query.get("from"), query.get("to"), query.get("port")];
   const isAsked = from !== "" && to !== "" && port !== "";
   const all = query.get("all") === "true";
-  const found = useView<Explained>("explain", { from, to, port, all }, { enabled: isAsked });
+  const found = useView<Explained>("explain", { from, to, port, toName: query.get("toName"), all }, { enabled: isAsked });
   const e = found.data;
   useAnnounced(e && !found.isPlaceholderData ? `${plain(e.from.asked)} to ${plain(e.to.asked)}, ${e.traffic}: ${e.verdict}` : "");
   return (
@@ -58,7 +58,7 @@ function Ask(given: { from: string; to: string; port: string }) {
     e.preventDefault();
     const wrong = from.trim() === "" ? "Say from whom." : to.trim() === "" ? "Say to whom." : faultOf(traffic);
     setFault(wrong);
-    if (wrong === "") query.set({ from: from.trim(), to: to.trim(), port: writeTraffic(traffic) }, { add: true });
+    if (wrong === "") query.set({ from: from.trim(), to: to.trim(), port: writeTraffic(traffic), toName: "" }, { add: true });
   };
   const isICMP = traffic.protocol === "ICMP";
   return (
@@ -128,6 +128,7 @@ function Answer({ of: e, dim }: { of: Explained; dim: boolean }) {
             <Icon name="warn" /> It depends on what the question does not tell: {needsOf(list(e.needs))}. This is the strictest answer.
           </p>
         )}
+        {(e.toName || list(e.needs).includes("dns")) && <NameField name={e.toName ?? ""} />}
         <div className="strip" aria-hidden="true">
           <EndBox end={e.from} />
           <span className={`wire ${e.egress.verdict === "Allow" ? "good" : "bad"}`}>
@@ -152,6 +153,25 @@ function Answer({ of: e, dim }: { of: Explained; dim: boolean }) {
         </p>
       )}
     </div>
+  );
+}
+
+// NameField tells by which DNS name the destination was found.
+function NameField({ name }: { name: string }) {
+  const query = useQuery();
+  const id = useId();
+  const [text, setText] = useState(name);
+  useEffect(() => setText(name), [name]);
+  const ask = (e: FormEvent) => {
+    e.preventDefault();
+    query.set({ toName: text.trim() }, { add: true });
+  };
+  return (
+    <form className="name-field" onSubmit={ask}>
+      <label htmlFor={id}>It was found by the DNS name</label>
+      <input id={id} type="text" value={text} onChange={(e) => setText(e.target.value)} autoComplete="off" autoCapitalize="none" spellCheck={false} maxLength={253} placeholder="api.example.com" />
+      <button type="submit">Ask again</button>
+    </form>
   );
 }
 
@@ -197,6 +217,19 @@ function StagedNote({ of, verdict }: { of: Staged; verdict: string }) {
           </>
         )}
         .
+        {list(of.by).length > 0 && (
+          <>
+            {" "}
+            That is due to{" "}
+            {list(of.by).map((id, i) => (
+              <span key={id}>
+                {i > 0 && ", "}
+                <PolicyRef id={id} />
+              </span>
+            ))}
+            .
+          </>
+        )}
       </span>
     </p>
   );
@@ -204,7 +237,7 @@ function StagedNote({ of, verdict }: { of: Staged; verdict: string }) {
 
 // By says what decided.
 export function By({ of: d }: { of: Decision }): ReactNode {
-  if (d.hidden) return <Hidden>by a policy that is not visible to you</Hidden>;
+  if (d.hidden) return d.reason === "rule" || d.reason === "isolation" ? <Hidden>by a policy that is not visible to you</Hidden> : <Hidden>why is not visible to you</Hidden>;
   switch (d.reason) {
     case "rule":
       return (
@@ -271,7 +304,7 @@ function WalkCard({ title, end, walk }: { title: string; end: End; walk: Walk })
         )}
       </header>
       {tiers.length === 0 ? (
-        <p className="walk-none quiet-text">No rule has a say here.</p>
+        <p className="walk-none quiet-text">{walk.hidden ? "What is asked here is not visible to you." : "No rule has a say here."}</p>
       ) : (
         <ol className="tiers">
           {tiers.map((t, i) => (

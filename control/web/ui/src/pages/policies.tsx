@@ -98,7 +98,7 @@ export default function PoliciesPage() {
       if (p.tierNumber !== tier) {
         tier = p.tierNumber;
         out.push({
-          key: `tier/${tier}`,
+          key: `tier/${out.length}`,
           heading: (
             <>
               <span className="tier-number">{tier}</span> <Text max={60}>{p.tier}</Text>
@@ -119,7 +119,7 @@ export default function PoliciesPage() {
       <Bounds what="policies" />
       <div className="filters" role="search">
         <Search label="Search policies" placeholder="Name or namespace" />
-        <Filter label="Tier" param="tier" options={list(first?.tiers).map((t) => [String(t.number), `${t.number} ${t.name}`] as const)} />
+        <Filter label="Tier" param="tier" options={list(first?.tiers).map((t) => [t.name, `${t.number} ${t.name}`] as const)} />
         <Filter label="Kind" param="kind" options={Object.entries(kinds)} />
         <Filter label="Namespace" param="namespace" options={list(me?.namespaces).map((n) => [n, n] as const)} />
         <ClearFilters params={params} />

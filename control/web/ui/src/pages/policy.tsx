@@ -29,7 +29,7 @@ function Crumbs({ policy: p }: { policy: Policy | undefined }) {
       {p && (
         <>
           {" › "}
-          <Link href={link("/policies", { tier: String(p.tierNumber) })}>
+          <Link href={link("/policies", { tier: p.tier })}>
             {p.tierNumber} <Text max={60}>{p.tier}</Text>
           </Link>
         </>
