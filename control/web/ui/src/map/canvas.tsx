@@ -5,24 +5,30 @@ import Sigma from "sigma";
 import { announce } from "../announce.ts";
 import { plain, shortened } from "../text.ts";
 import { colour, useIsDark } from "../theme.ts";
+import type { MapGroup } from "../views.ts";
+import { sliced } from "./layout.ts";
+import { pickLine, pickMark } from "./pick.ts";
 import { type LineData, lineProgram, type Look, type MarkData, markProgram, shapes } from "./programs.ts";
 import { type Mark, type Picture, spoken } from "./picture.ts";
 
-export type Chosen = { mark: number } | { line: number } | undefined;
+// Chosen is a group, or an edge.
+export type Chosen = { group: string } | { from: string; to: string } | undefined;
 export type Handle = { zoom(by: number): void; fit(): void; focus(): void };
 
 type Props = {
   picture: Picture;
   positions: Float64Array;
   chosen: Chosen;
-  // at is where the keyboard's mark is; none before a key is pressed
   onChoose: (chosen: Chosen, byKey: boolean) => void;
-  onOpen: (mark: number) => void;
+  onOpen: (group: MapGroup) => void;
   onLost: () => void; // WebGL is gone
   handle: React.Ref<Handle>;
 };
 
-type MarkAttributes = MarkData & { x: number; y: number; size: number; color: string; label: string };
+// Item is a mark or a line of the picture that is shown, by its index.
+type Item = { mark: number } | { line: number } | undefined;
+
+type MarkAttributes = MarkData & { x: number; y: number; size: number; color: string; label: string; forceLabel?: boolean };
 type LineAttributes = LineData & { color: string };
 type Drawing = Sigma<MarkAttributes, LineAttributes>;
 
@@ -50,14 +56,20 @@ class Stage {
   private picture: Picture = { marks: [], lines: [], indexOf: new Map() };
   private near: { marks: Set<number>; lines: Set<number> }[] = []; // of each mark
   private lit = { marks: new Set<number>(), lines: new Set<number>() };
-  private chosen: Chosen;
-  private pointed: Chosen;
+  private chosen: Item;
+  private pointed: Item;
   private taken: [left: number, top: number, right: number, bottom: number][] = []; // by labels of this frame
   private readonly widths = new Map<string, number>(); // of labels
   private captions: { text: string; x: number; y: number; members: number }[] = [];
+  private positions: Float64Array = new Float64Array();
+  private pace = { last: 0, slow: 0 };
   private readonly quick = matchMedia("(prefers-reduced-motion: reduce)");
 
-  constructor(box: HTMLElement) {
+  private drawing = 0; // how many pictures have been asked for
+  private readonly onDrawn: () => void;
+
+  constructor(box: HTMLElement, onDrawn: () => void) {
+    this.onDrawn = onDrawn;
     const mark = markProgram(this.look);
     this.sigma = new Sigma(new MultiDirectedGraph<MarkAttributes, LineAttributes>(), box, {
       allowInvalidContainer: true,
@@ -71,11 +83,38 @@ class Stage {
       defaultDrawNodeLabel: (to, d) => this.label(to, d as never),
       defaultDrawNodeHover: (to, d) => this.hover(to, d as never),
     });
+    pickedBy(this.sigma, (x, y) => this.at(x, y));
     this.sigma.on("beforeRender", () => {
       this.taken = [];
+      this.watchPace();
     });
     this.sigma.on("afterRender", () => this.drawCaptions());
     this.recolour();
+  }
+
+  // at is what is at a point of the page.
+  private at(x: number, y: number): Item {
+    if (this.picture.marks.length === 0) return undefined;
+    const { x: gx, y: gy } = this.sigma.viewportToGraph({ x, y });
+    const pixel = 1 / this.sigma.scaleSize(1);
+    const mark = pickMark(this.picture, this.positions, gx, gy, 4 * pixel);
+    if (mark >= 0) return { mark };
+    const line = pickLine(this.picture, this.positions, gx, gy, pixel);
+    return line >= 0 ? { line } : undefined;
+  }
+
+  // watchPace leaves lines out of what moves, where they take so long to draw that it would stutter.
+  private watchPace() {
+    const now = performance.now();
+    const isMoving = this.sigma.getCamera().isAnimated() || this.sigma.getMouseCaptor().isMoving;
+    const took = now - this.pace.last;
+    this.pace.last = now;
+    if (!isMoving || took > 1000) {
+      this.pace.slow = 0;
+      return;
+    }
+    this.pace.slow = took > 70 ? this.pace.slow + 1 : 0;
+    if (this.pace.slow >= 3 && !this.sigma.getSetting("hideEdgesOnMove")) setTimeout(() => this.sigma.setSetting("hideEdgesOnMove", true));
   }
 
   // recolour takes the colours of the theme.
@@ -91,37 +130,51 @@ class Stage {
     return opaque(this.picture.lines[i]!.dashed ? this.inks.open : this.inks.rule);
   }
 
-  // draw shows a picture. What is in another order or at another place is drawn anew, all at once.
-  draw(picture: Picture, positions: Float64Array) {
-    const before = this.picture;
+  // draw shows a picture, once it is ready; what was there before stays until then. It is made ready in parts, so that the page stays
+  // quick, unless another is asked for meanwhile.
+  async draw(picture: Picture, positions: Float64Array) {
+    const mine = ++this.drawing;
+    const pause = sliced();
+    const graph = new MultiDirectedGraph<MarkAttributes, LineAttributes>();
+    const near = picture.marks.map(() => ({ marks: new Set<number>(), lines: new Set<number>() }));
+    for (const [i, m] of picture.marks.entries()) {
+      graph.addNode(String(i), this.markAttributes(m, i, positions));
+      if (i % 200 === 0) await pause();
+    }
+    for (const [i, l] of picture.lines.entries()) {
+      near[l.from]!.marks.add(l.to);
+      near[l.from]!.lines.add(i);
+      near[l.to]!.marks.add(l.from);
+      near[l.to]!.lines.add(i);
+      graph.addDirectedEdgeWithKey(String(i), String(l.from), String(l.to), { width: l.width, dashed: l.dashed ? 1 : 0, focus: 0, color: opaque(l.dashed ? this.inks.open : this.inks.rule) });
+      if (i % 200 === 0) await pause();
+    }
+    if (mine !== this.drawing) return;
+    const isFirst = this.picture.marks.length === 0;
+    const pointed = this.nameOf(this.pointed);
     this.picture = picture;
-    const isFirst = before.marks.length === 0;
-    this.near = picture.marks.map(() => ({ marks: new Set<number>(), lines: new Set<number>() }));
-    picture.lines.forEach((l, i) => {
-      this.near[l.from]!.marks.add(l.to);
-      this.near[l.from]!.lines.add(i);
-      this.near[l.to]!.marks.add(l.from);
-      this.near[l.to]!.lines.add(i);
-    });
+    this.positions = positions;
+    this.near = near;
     this.captions = captionsOf(picture, positions);
     this.look.strength = Math.max(0.16, Math.min(0.75, 14 / Math.sqrt(picture.lines.length + 1)));
-    this.pointed = undefined;
-    this.lit = this.around();
-    this.look.faded = this.hasFocus() ? 0.13 : 1;
-    const graph = new MultiDirectedGraph<MarkAttributes, LineAttributes>();
-    picture.marks.forEach((m, i) => graph.addNode(String(i), this.markAttributes(m, i, positions)));
-    picture.lines.forEach((l, i) => {
-      graph.addDirectedEdgeWithKey(String(i), String(l.from), String(l.to), { width: l.width, dashed: l.dashed ? 1 : 0, focus: this.lineFocus(i), color: this.lineColour(i) });
-    });
+    this.pointed = this.itemOf(pointed);
+    this.chosen = undefined; // is told anew by whoever asked for the picture
+    this.lit = { marks: new Set(), lines: new Set() };
+    this.look.faded = 1;
     this.sigma.setCustomBBox(bounds(picture, positions));
+    // What the mouse is at has another index now.
+    const inner = this.sigma as unknown as { hoveredNode: string | null; hoveredEdge: string | null };
+    inner.hoveredNode = this.pointed && "mark" in this.pointed ? String(this.pointed.mark) : null;
+    inner.hoveredEdge = this.pointed && "line" in this.pointed ? String(this.pointed.line) : null;
     this.sigma.setGraph(graph);
     if (isFirst) this.sigma.getCamera().setState({ x: 0.5, y: 0.5, ratio: 1, angle: 0 });
+    this.onDrawn();
   }
 
   private markAttributes(m: Mark, i: number, positions: Float64Array): MarkAttributes {
     return {
       x: positions[2 * i]!, y: positions[2 * i + 1]!, size: m.spot.radius, label: m.name, color: opaque(this.inks.tones[m.tone]),
-      shape: shapes[m.shape], ingress: m.ingress, egress: m.egress, inside: m.inside ? 1 : 0, focus: this.markFocus(i),
+      shape: shapes[m.shape], ingress: m.ingress, egress: m.egress, inside: m.inside ? 1 : 0, focus: 0,
     };
   }
 
@@ -152,17 +205,42 @@ class Stage {
 
   choose(chosen: Chosen) {
     const before = this.chosen;
-    this.chosen = chosen;
+    this.chosen = this.itemOf(chosen);
     this.relight(before);
   }
 
-  point(pointed: Chosen) {
+  private itemOf(c: Chosen): Item {
+    if (c === undefined) return undefined;
+    if ("group" in c || c.from === c.to) {
+      const mark = this.picture.indexOf.get("group" in c ? c.group : c.from);
+      return mark === undefined ? undefined : { mark };
+    }
+    const line = this.picture.lines.findIndex((l) => l.edge.from === c.from && l.edge.to === c.to);
+    return line < 0 ? undefined : { line };
+  }
+
+  // nameOf is the inverse, of what is shown.
+  nameOf(item: Item): Chosen {
+    if (item === undefined) return undefined;
+    if ("mark" in item) {
+      const m = this.picture.marks[item.mark];
+      return m && { group: m.group.id };
+    }
+    const l = this.picture.lines[item.line];
+    return l && { from: l.edge.from, to: l.edge.to };
+  }
+
+  shown(): { picture: Picture; positions: Float64Array } {
+    return { picture: this.picture, positions: this.positions };
+  }
+
+  point(pointed: Item) {
     this.pointed = pointed;
     this.relight(undefined);
   }
 
   // relight draws anew what gains or loses the focus, and nothing else.
-  private relight(before: Chosen) {
+  private relight(before: Item) {
     const now = this.around();
     const marks = new Set([...differ(this.lit.marks, now.marks), ...[before, this.chosen].flatMap((c) => (c && "mark" in c ? [c.mark] : []))]);
     const lines = differ(this.lit.lines, now.lines);
@@ -174,7 +252,9 @@ class Stage {
     for (const i of marks) {
       const key = String(i);
       if (!graph.hasNode(key)) continue;
-      graph.getNodeAttributes(key).focus = this.markFocus(i);
+      const a = graph.getNodeAttributes(key);
+      a.focus = this.markFocus(i);
+      a.forceLabel = a.focus === 2 || (a.focus === 1 && now.marks.size <= 40);
       nodes.push(key);
     }
     for (const i of lines) {
@@ -188,7 +268,7 @@ class Stage {
 
   private label(to: CanvasRenderingContext2D, d: MarkAttributes & { key: string }) {
     // Workloads are many: their cluster has a name, and theirs come when one looks closer.
-    if (d.focus < 2 && d.size < 11 && this.picture.marks[Number(d.key)]?.spot.cluster !== "") return;
+    if (!d.forceLabel && d.size < 11 && this.picture.marks[Number(d.key)]?.spot.cluster !== "") return;
     const isLarge = d.size > 26;
     to.font = `${isLarge ? 600 : 500} ${isLarge ? 13 : 12}px ${this.inks.font}`;
     const key = isLarge ? `${d.label}\n` : d.label;
@@ -201,7 +281,7 @@ class Stage {
     const y = d.y + d.size * 1.1 + 17;
     const box: (typeof this.taken)[number] = [d.x - width / 2 - 3, y - 13, d.x + width / 2 + 3, y + 4];
     const isFree = this.taken.every((t) => box[2] < t[0] || box[0] > t[2] || box[3] < t[1] || box[1] > t[3]);
-    if (!isFree && d.focus < 2) return;
+    if (!isFree && !d.forceLabel) return;
     this.taken.push(box);
     this.write(to, d.label, d.x, y, this.hasFocus() && d.focus === 0 ? 0.25 : 1);
   }
@@ -254,6 +334,11 @@ class Stage {
     to.restore();
   }
 
+  kill() {
+    this.drawing++;
+    this.sigma.kill();
+  }
+
   zoom(by: number) {
     const camera = this.sigma.getCamera();
     const ratio = camera.getBoundedRatio(camera.ratio / by);
@@ -278,6 +363,20 @@ class Stage {
     if (at.x > 40 && at.x < width - 40 && at.y > 40 && at.y < height - 40) return;
     void this.sigma.getCamera().animate({ x: data.x, y: data.y }, { duration: this.quick.matches ? 1 : 150 });
   }
+}
+
+// pickedBy has sigma ask us what is at a point, instead of the pixels. These are parts of it that its types hide.
+function pickedBy(sigma: Drawing, at: (x: number, y: number) => Item) {
+  const inner = sigma as unknown as { getNodeAtPosition(p: { x: number; y: number }): string | null; getEdgeAtPoint(x: number, y: number): string | null; pickingLayers: Set<string> };
+  inner.getNodeAtPosition = ({ x, y }) => {
+    const found = at(x, y);
+    return found && "mark" in found ? String(found.mark) : null;
+  };
+  inner.getEdgeAtPoint = (x, y) => {
+    const found = at(x, y);
+    return found && "line" in found ? String(found.line) : null;
+  };
+  inner.pickingLayers.clear();
 }
 
 // captionsOf are the names of clusters, above their middle.
@@ -336,14 +435,14 @@ const arrows: Record<string, [number, number]> = { ArrowLeft: [-1, 0], ArrowRigh
 export default function Canvas({ picture, positions, chosen, onChoose, onOpen, onLost, handle }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const stage = useRef<Stage>(undefined);
-  const at = useRef(-1); // where the keyboard is
+  const at = useRef(""); // the group where the keyboard is
   const isDark = useIsDark();
-  const last = useRef({ picture, positions, onChoose, onOpen, onLost });
-  last.current = { picture, positions, onChoose, onOpen, onLost };
+  const last = useRef({ chosen, onChoose, onOpen, onLost });
+  last.current = { chosen, onChoose, onOpen, onLost };
 
   useEffect(() => {
     const element = box.current!;
-    const s = new Stage(element);
+    const s = new Stage(element, () => s.choose(last.current.chosen));
     stage.current = s;
     const { sigma } = s;
     const cursor = (c: string) => (element.style.cursor = c);
@@ -352,14 +451,15 @@ export default function Canvas({ picture, positions, chosen, onChoose, onOpen, o
     sigma.on("enterEdge", ({ edge }) => (s.point({ line: Number(edge) }), cursor("pointer")));
     sigma.on("leaveEdge", () => (s.point(undefined), cursor("")));
     sigma.on("clickNode", ({ node }) => {
-      at.current = Number(node);
-      last.current.onChoose({ mark: Number(node) }, false);
+      at.current = s.shown().picture.marks[Number(node)]?.group.id ?? "";
+      last.current.onChoose(s.nameOf({ mark: Number(node) }), false);
     });
     sigma.on("doubleClickNode", ({ node, preventSigmaDefault }) => {
       preventSigmaDefault();
-      last.current.onOpen(Number(node));
+      const m = s.shown().picture.marks[Number(node)];
+      if (m) last.current.onOpen(m.group);
     });
-    sigma.on("clickEdge", ({ edge }) => last.current.onChoose({ line: Number(edge) }, false));
+    sigma.on("clickEdge", ({ edge }) => last.current.onChoose(s.nameOf({ line: Number(edge) }), false));
     sigma.on("clickStage", () => last.current.onChoose(undefined, false));
     const lost = () => last.current.onLost();
     for (const c of Object.values(sigma.getCanvases())) c.addEventListener("webglcontextlost", lost);
@@ -371,15 +471,14 @@ export default function Canvas({ picture, positions, chosen, onChoose, onOpen, o
       watch.disconnect();
       for (const c of Object.values(sigma.getCanvases())) c.removeEventListener("webglcontextlost", lost);
       stage.current = undefined;
-      sigma.kill();
+      s.kill();
     };
   }, []);
 
   useEffect(() => {
-    if (at.current >= picture.marks.length) at.current = -1;
-    stage.current?.draw(picture, positions);
+    void stage.current?.draw(picture, positions);
   }, [picture, positions]);
-  useEffect(() => stage.current?.choose(chosen), [picture, chosen]);
+  useEffect(() => stage.current?.choose(chosen), [chosen]);
   useEffect(() => stage.current?.recolour(), [isDark]);
 
   useImperativeHandle(handle, () => ({
@@ -388,30 +487,28 @@ export default function Canvas({ picture, positions, chosen, onChoose, onOpen, o
     focus: () => box.current?.focus(),
   }));
 
-  function go(i: number) {
-    at.current = i;
-    stage.current?.point({ mark: i });
-    stage.current?.show(i);
-    announce(spoken(picture, i));
-  }
-
   function press(e: KeyboardEvent) {
     if (e.ctrlKey || e.metaKey || e.altKey) return;
-    const arrow = arrows[e.key];
     const s = stage.current;
     if (!s) return;
+    const { picture, positions } = s.shown();
+    const go = (i: number) => {
+      if (i < 0 || i >= picture.marks.length) return;
+      at.current = picture.marks[i]!.group.id;
+      s.point({ mark: i });
+      s.show(i);
+      announce(spoken(picture, i));
+    };
+    const arrow = arrows[e.key];
+    const now = picture.indexOf.get(at.current) ?? -1;
+    const here = picture.marks[now];
     if (arrow && e.shiftKey) s.pan(arrow[0] * 0.1, arrow[1] * 0.1);
-    else if (arrow) {
-      if (at.current < 0) go(nearestTo(positions));
-      else {
-        const next = towards(positions, at.current, ...arrow);
-        if (next >= 0) go(next);
-      }
-    } else if (e.key === "Home" && picture.marks.length > 0) go(0);
-    else if (e.key === "End" && picture.marks.length > 0) go(picture.marks.length - 1);
-    else if (e.key === "Enter" && at.current >= 0) {
-      if (e.shiftKey) onOpen(at.current);
-      else onChoose({ mark: at.current }, true);
+    else if (arrow) go(here ? towards(positions, now, ...arrow) : nearestTo(positions));
+    else if (e.key === "Home") go(0);
+    else if (e.key === "End") go(picture.marks.length - 1);
+    else if (e.key === "Enter" && here) {
+      if (e.shiftKey) onOpen(here.group);
+      else onChoose({ group: here.group.id }, true);
     } else if (e.key === "+" || e.key === "=") s.zoom(1.5);
     else if (e.key === "-") s.zoom(1 / 1.5);
     else if (e.key === "0") s.fit();

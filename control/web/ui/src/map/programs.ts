@@ -1,4 +1,5 @@
 // How marks and lines are drawn by WebGL. What fades is a uniform, so that to point at something costs what is around it.
+import type Sigma from "sigma";
 import { EdgeProgram, NodeProgram, type ProgramInfo } from "sigma/rendering";
 import type { EdgeDisplayData, NodeDisplayData, RenderParams } from "sigma/types";
 import { floatColor } from "sigma/utils";
@@ -14,7 +15,7 @@ export const shapes: Record<Shape, number> = { circle: 0, square: 1, hexagon: 2,
 export type MarkData = { shape: number; ingress: number; egress: number; inside: number; focus: number };
 export type LineData = { width: number; dashed: number; focus: number };
 
-const { FLOAT, UNSIGNED_BYTE, TRIANGLE_STRIP } = WebGL2RenderingContext;
+const { FLOAT, UNSIGNED_BYTE, TRIANGLES, TRIANGLE_STRIP } = WebGL2RenderingContext;
 
 // parse returns r, g, b of rgb() or rgba() as they are for WebGL.
 function parse(colour: string): [number, number, number] {
@@ -26,7 +27,6 @@ const markVertex = /*glsl*/ `
 precision highp float;
 attribute vec2 a_position;
 attribute vec4 a_color;
-attribute vec4 a_id;
 attribute float a_size;
 attribute vec4 a_kind; // shape, share of ingress, share of egress, inside
 attribute float a_focus;
@@ -48,11 +48,7 @@ void main() {
   v_radius = radius;
   v_kind = a_kind;
   v_focus = a_focus;
-#ifdef PICKING_MODE
-  v_color = a_id;
-#else
   v_color = a_color;
-#endif
   v_color.a *= 255.0 / 254.0;
 }`;
 
@@ -83,10 +79,6 @@ void main() {
   float d = distance_(shape, v_at, v_radius);
   float band = clamp(v_radius * 0.17, 1.5, 5.0);
   float space = clamp(v_radius * 0.08, 1.0, 2.5);
-#ifdef PICKING_MODE
-  if (d > space + band) discard;
-  gl_FragColor = v_color;
-#else
   float soft = 0.75 / u_pixelRatio;
   vec3 c = v_color.rgb;
   float a = 1.0 - smoothstep(-soft, soft, d);
@@ -123,13 +115,16 @@ void main() {
   a *= v_focus > 0.5 ? 1.0 : u_faded;
   if (a < 0.004) discard;
   gl_FragColor = vec4(c * a, a);
-#endif
 }`;
 
 const markUniforms = ["u_matrix", "u_view", "u_sizeRatio", "u_faded", "u_pixelRatio", "u_ground", "u_ring", "u_accent"] as const;
 
 export function markProgram(look: Look) {
   return class extends NodeProgram<(typeof markUniforms)[number]> {
+    constructor(gl: WebGLRenderingContext, _picking: WebGLFramebuffer | null, renderer: Sigma) {
+      super(gl, null, renderer); // pick.ts says what is where
+    }
+
     getDefinition() {
       return {
         VERTICES: 4,
@@ -143,14 +138,13 @@ export function markProgram(look: Look) {
           { name: "a_kind", size: 4, type: FLOAT },
           { name: "a_focus", size: 1, type: FLOAT },
           { name: "a_color", size: 4, type: UNSIGNED_BYTE, normalized: true },
-          { name: "a_id", size: 4, type: UNSIGNED_BYTE, normalized: true },
         ],
         CONSTANT_ATTRIBUTES: [{ name: "a_corner", size: 2, type: FLOAT }],
         CONSTANT_DATA: [[-1, -1], [1, -1], [-1, 1], [1, 1]],
       };
     }
 
-    processVisibleItem(id: number, i: number, data: NodeDisplayData) {
+    processVisibleItem(_id: number, i: number, data: NodeDisplayData) {
       const d = data as NodeDisplayData & MarkData;
       const to = this.array;
       to[i++] = d.x;
@@ -162,7 +156,6 @@ export function markProgram(look: Look) {
       to[i++] = d.inside;
       to[i++] = d.focus;
       to[i++] = floatColor(d.color);
-      to[i++] = id;
     }
 
     setUniforms(params: RenderParams, { gl, uniformLocations: at }: ProgramInfo) {
@@ -183,16 +176,15 @@ precision highp float;
 attribute vec2 a_from;
 attribute vec2 a_to;
 attribute vec4 a_color;
-attribute vec4 a_id;
 attribute vec4 a_form; // radius of either end, width, dashed
 attribute float a_focus;
-attribute vec2 a_corner; // along, across
+attribute vec3 a_corner; // along, across, of the head
 uniform mat3 u_matrix;
 uniform vec2 u_view;
 uniform float u_sizeRatio;
 varying vec4 v_color;
 varying vec2 v_at;
-varying vec3 v_form; // length, width, dashed
+varying vec4 v_form; // length, width, dashed, head
 varying float v_focus;
 void main() {
   vec2 from = (u_matrix * vec3(a_from, 1.0)).xy * u_view * 0.5;
@@ -204,20 +196,19 @@ void main() {
   float start = max(a_form.x / u_sizeRatio, 1.5) + 4.0;
   float end = max(a_form.y / u_sizeRatio, 1.5) + 4.0;
   float len = max(far - start - end, 0.0);
-  float half_ = max(a_form.z * 2.0 + 3.0, 5.0);
+  float head = min(5.0 + a_form.z * 1.6, len * 0.6);
+  // Few pixels are asked for: a thin body, and a head of its own.
+  vec2 body = vec2(a_corner.x * (len - head), a_corner.y * (a_form.z * 0.5 + 1.0));
+  vec2 tip = vec2(len - head + a_corner.x * (head + 1.0), a_corner.y * (3.2 + a_form.z * 0.9));
+  vec2 at = a_corner.z > 0.5 ? tip : body;
   // Those of each direction have a lane of their own.
   float lane = -min(a_form.z + 1.0, 3.0);
-  vec2 at = vec2(a_corner.x * len, a_corner.y * half_);
   vec2 p = from + along * (start + at.x) + across * (lane + at.y);
   gl_Position = vec4(p * 2.0 / u_view, 0.0, 1.0);
   v_at = at;
-  v_form = vec3(len, a_form.z, a_form.w);
+  v_form = vec4(len, a_form.z, a_form.w, head);
   v_focus = a_focus;
-#ifdef PICKING_MODE
-  v_color = a_id;
-#else
   v_color = a_color;
-#endif
   v_color.a *= 255.0 / 254.0;
 }`;
 
@@ -225,39 +216,38 @@ const lineFragment = /*glsl*/ `
 precision highp float;
 varying vec4 v_color;
 varying vec2 v_at;
-varying vec3 v_form;
+varying vec4 v_form;
 varying float v_focus;
 uniform float u_faded;
 uniform float u_strength;
 uniform float u_pixelRatio;
 void main() {
   float soft = 0.7 / u_pixelRatio;
-  float head = min(5.0 + v_form.y * 1.6, v_form.x * 0.6);
+  float head = v_form.w;
   float left = v_form.x - v_at.x;
   float aside = abs(v_at.y);
-#ifdef PICKING_MODE
-  if (aside > max(v_form.y, 3.5)) discard;
-  gl_FragColor = v_color;
-#else
-  float wide = left < head ? left / head * (2.2 + v_form.y * 0.9) : v_form.y * 0.5;
+  float wide = left <= head ? left / max(head, 0.01) * (2.2 + v_form.y * 0.9) : v_form.y * 0.5;
   float a = 1.0 - smoothstep(wide - soft, wide + soft, aside);
   if (v_form.z > 0.5 && left >= head && fract(v_at.x / 9.0) > 0.55) a = 0.0;
   a *= v_color.a * (v_focus > 0.5 ? 1.0 : min(u_faded, 1.0) * u_strength);
   if (a < 0.004) discard;
   gl_FragColor = vec4(v_color.rgb * a, a);
-#endif
 }`;
 
 const lineUniforms = ["u_matrix", "u_view", "u_sizeRatio", "u_faded", "u_strength", "u_pixelRatio"] as const;
 
 export function lineProgram(look: Look & { strength: number }) {
   return class extends EdgeProgram<(typeof lineUniforms)[number]> {
+    constructor(gl: WebGLRenderingContext, _picking: WebGLFramebuffer | null, renderer: Sigma) {
+      super(gl, null, renderer);
+    }
+
     getDefinition() {
       return {
-        VERTICES: 4,
+        VERTICES: 9,
         VERTEX_SHADER_SOURCE: lineVertex,
         FRAGMENT_SHADER_SOURCE: lineFragment,
-        METHOD: TRIANGLE_STRIP,
+        METHOD: TRIANGLES,
         UNIFORMS: lineUniforms,
         ATTRIBUTES: [
           { name: "a_from", size: 2, type: FLOAT },
@@ -265,14 +255,13 @@ export function lineProgram(look: Look & { strength: number }) {
           { name: "a_form", size: 4, type: FLOAT },
           { name: "a_focus", size: 1, type: FLOAT },
           { name: "a_color", size: 4, type: UNSIGNED_BYTE, normalized: true },
-          { name: "a_id", size: 4, type: UNSIGNED_BYTE, normalized: true },
         ],
-        CONSTANT_ATTRIBUTES: [{ name: "a_corner", size: 2, type: FLOAT }],
-        CONSTANT_DATA: [[0, -1], [1, -1], [0, 1], [1, 1]],
+        CONSTANT_ATTRIBUTES: [{ name: "a_corner", size: 3, type: FLOAT }],
+        CONSTANT_DATA: [[0, -1, 0], [1, -1, 0], [0, 1, 0], [0, 1, 0], [1, -1, 0], [1, 1, 0], [0, -1, 1], [0, 1, 1], [1, 0, 1]],
       };
     }
 
-    processVisibleItem(id: number, i: number, from: NodeDisplayData, to: NodeDisplayData, data: EdgeDisplayData) {
+    processVisibleItem(_id: number, i: number, from: NodeDisplayData, to: NodeDisplayData, data: EdgeDisplayData) {
       const d = data as EdgeDisplayData & LineData;
       const out = this.array;
       out[i++] = from.x;
@@ -285,7 +274,6 @@ export function lineProgram(look: Look & { strength: number }) {
       out[i++] = d.dashed;
       out[i++] = d.focus;
       out[i++] = floatColor(d.color);
-      out[i++] = id;
     }
 
     setUniforms(params: RenderParams, { gl, uniformLocations: at }: ProgramInfo) {

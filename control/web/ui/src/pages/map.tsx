@@ -18,7 +18,7 @@ import { Text } from "../parts/text.tsx";
 import { useQuery } from "../route.ts";
 import { count, counted } from "../text.ts";
 import { useAnnounced } from "../useannounced.ts";
-import { list, type WorldMap } from "../views.ts";
+import { list, type MapGroup, type WorldMap } from "../views.ts";
 
 const Canvas = lazy(() => import("../map/canvas.tsx"));
 
@@ -82,19 +82,7 @@ function World({ data, by, within, isList, dim, onLost }: { data: WorldMap; by: 
   const [byKey, setByKey] = useState(false);
   const handle = useRef<Handle>(null);
   const [node, from, to] = [query.get("node"), query.get("from"), query.get("to")];
-  const chosen = useMemo((): Chosen => {
-    if (node !== "") {
-      const mark = picture.indexOf.get(node);
-      return mark === undefined ? undefined : { mark };
-    }
-    if (from === "" || to === "") return undefined;
-    if (from === to) {
-      const mark = picture.indexOf.get(from);
-      return mark === undefined ? undefined : { mark };
-    }
-    const line = picture.lines.findIndex((l) => l.edge.from === from && l.edge.to === to);
-    return line < 0 ? undefined : { line };
-  }, [picture, node, from, to]);
+  const chosen = useMemo((): Chosen => (node !== "" ? { group: node } : from !== "" && to !== "" ? { from, to } : undefined), [node, from, to]);
   const ways = useMemo(
     (): Ways => ({
       node: (id) => (setByKey(true), query.set({ node: id, from: "", to: "" })),
@@ -177,17 +165,9 @@ function World({ data, by, within, isList, dim, onLost }: { data: WorldMap; by: 
             onLost={onLost}
             onChoose={(c, key) => {
               setByKey(key);
-              if (!c) query.set({ node: "", from: "", to: "" });
-              else if ("mark" in c) query.set({ node: picture.marks[c.mark]!.group.id, from: "", to: "" });
-              else {
-                const { edge } = picture.lines[c.line]!;
-                query.set({ node: "", from: edge.from, to: edge.to });
-              }
+              query.set({ node: "", from: "", to: "", ...(c && "group" in c ? { node: c.group } : c) });
             }}
-            onOpen={(i) => {
-              const g = picture.marks[i]!.group;
-              if (canOpen(g)) ways.open(g.id);
-            }}
+            onOpen={(g) => canOpen(g) && ways.open(g.id)}
           />
           <p className="map-count quiet-text num">{said}</p>
           <div className="map-tools">
@@ -232,7 +212,7 @@ function Panel({ picture, by, within, node, from, to, ways, takesFocus }: { pict
   return <EdgePanel key={`${from} ${to}`} edge={edge} back={a === b ? undefined : find(b, a)} from={picture.marks[a]!.group} to={picture.marks[b]!.group} by={by} ways={ways} takesFocus={takesFocus} />;
 }
 
-type DrawnProps = { picture: Picture; chosen: Chosen; handle: React.RefObject<Handle | null>; onChoose: (c: Chosen, byKey: boolean) => void; onOpen: (i: number) => void; onLost: () => void };
+type DrawnProps = { picture: Picture; chosen: Chosen; handle: React.RefObject<Handle | null>; onChoose: (c: Chosen, byKey: boolean) => void; onOpen: (g: MapGroup) => void; onLost: () => void };
 
 // Drawn arranges a picture, in parts so that the page stays quick, and draws it when that is done.
 function Drawn(props: DrawnProps) {
@@ -255,11 +235,10 @@ function Drawn(props: DrawnProps) {
     };
   }, [picture]);
   if (!done) return <Loading what="the map" />;
-  const chosen = done.picture === picture ? props.chosen : undefined;
   return (
     <CanvasBoundary onFault={onLost}>
       <Suspense fallback={<Loading what="the map" />}>
-        <Canvas picture={done.picture} positions={done.positions} chosen={chosen} onChoose={props.onChoose} onOpen={props.onOpen} onLost={onLost} handle={props.handle} />
+        <Canvas picture={done.picture} positions={done.positions} chosen={props.chosen} onChoose={props.onChoose} onOpen={props.onOpen} onLost={onLost} handle={props.handle} />
       </Suspense>
     </CanvasBoundary>
   );
