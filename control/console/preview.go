@@ -2,8 +2,10 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -99,14 +101,18 @@ type written struct {
 //
 // A write is taken only of an object that the viewer may list: what another one changes would tell of it.
 func preview(ctx context.Context, r *request) (any, error) {
+	out := previewAnswer{Problems: []previewProblem{}, Diff: verdict.Diff{Changes: []verdict.Change{}}, Targets: []isobarv1alpha1.TargetPlan{}}
 	all, err := readPreview(r.body)
+	if wrong := problemsOf(err); len(wrong) > 0 {
+		out.Problems, out.TargetsDenied = wrong, errUntaken
+		return out, nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	if err := r.mayWrite(ctx, all); err != nil {
 		return nil, err
 	}
-	out := previewAnswer{Problems: []previewProblem{}, Diff: verdict.Diff{Changes: []verdict.Change{}}, Targets: []isobarv1alpha1.TargetPlan{}}
 	if len(all) == 0 {
 		return out, nil
 	}
@@ -133,13 +139,32 @@ func preview(ctx context.Context, r *request) (any, error) {
 		}
 	}
 	if isWrong { // the rest would be about something else
-		out.TargetsDenied = "not all of the manifests can be taken"
+		out.TargetsDenied = errUntaken
 		return out, nil
 	}
 	if out.Diff, err = r.diff(ctx, before, after); err != nil {
 		return nil, err
 	}
 	return out, r.previewTargets(ctx, all, &out)
+}
+
+// errUntaken is why nothing else is said where there are problems.
+const errUntaken = "not all of the manifests can be taken"
+
+// problemsOf returns what is wrong with manifests that cannot be read, and nothing for another error.
+func problemsOf(err error) (out []previewProblem) {
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for _, err := range all {
+		var x *manifest.Error
+		if !errors.As(err, &x) {
+			return nil
+		}
+		out = append(out, previewProblem{Object: cmp.Or(x.Object, fmt.Sprintf("document %d", x.Document)), Field: x.Field, Message: x.Message})
+	}
+	return out
 }
 
 func readPreview(body []byte) (out []written, err error) {
@@ -154,6 +179,9 @@ func readPreview(body []byte) (out []written, err error) {
 	}
 	if strings.TrimSpace(ask.Manifests) != "" {
 		objects, _, err := manifest.Objects([]string{"-"}, manifest.Options{Stdin: strings.NewReader(ask.Manifests)})
+		if len(problemsOf(err)) > 0 {
+			return nil, err
+		}
 		if err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}

@@ -235,6 +235,14 @@ func questions(rnd *rand.Rand, s policy.Snapshot, v somebody) (out []asking) {
 	get("policies", "limit", "1000")
 	get("policies", "limit", "1")
 	get("nothing")
+	for _, by := range []string{"namespace", "network", "label:app", "workload"} {
+		get("map", "by", by, "open", "true")
+		get("map", "by", by, "within", "ns/ns-a")
+		get("matrix", "by", by, "port", "TCP/80", "port", "UDP/53")
+		get("cell", "by", by, "from", "hidden", "to", "ns/ns-a", "port", "TCP/80")
+		get("cell", "by", by, "from", "ns/ns-b", "to", "hidden", "port", "TCP/80")
+		get("cell", "by", by, "from", "ns/ns-a", "to", "ns/ns-a", "port", "TCP/80")
+	}
 	ends := []string{"203.0.113.9", "x/y", ""}
 	for _, w := range s.Workloads.All() {
 		for _, a := range w.Addrs {

@@ -80,6 +80,7 @@ func (r *request) effective(w *policy.Workload) []effectiveRule {
 		tier     int32
 		priority float64
 		index    int
+		action   policy.Action
 		id       string
 		row      effectiveRule
 	}
@@ -98,7 +99,7 @@ func (r *request) effective(w *policy.Workload) []effectiveRule {
 					continue
 				}
 				row.Rule, row.Action, row.Traffic, row.Peers = cmp.Or(rule.Name, fmt.Sprintf("%v[%d]", d, i)), action.String(), some(verdict.Traffic(rule)), peersOf(rule)
-				all = append(all, place{tier, p.Priority, i, p.ID, row})
+				all = append(all, place{tier, p.Priority, i, action, p.ID, row})
 			}
 			if a.isOwn && p.Isolates(d) && !isolated {
 				isolated = true
@@ -106,11 +107,12 @@ func (r *request) effective(w *policy.Workload) []effectiveRule {
 				row.Rule, row.Action = "isolation", policy.Drop.String()
 				row.Tier = policy.TierKubernetes // after whose rules it stands
 				row.TierNumber, _ = r.TierNumber(row.Tier)
-				all = append(all, place{row.TierNumber, math.Inf(1), 0, p.ID, row})
+				all = append(all, place{row.TierNumber, math.Inf(1), 0, policy.Drop, p.ID, row})
 			}
 		}
 		slices.SortStableFunc(all, func(a, b place) int {
-			return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(a.priority, b.priority), cmp.Compare(a.index, b.index), cmp.Compare(a.id, b.id))
+			return cmp.Or(cmp.Compare(a.tier, b.tier), cmp.Compare(a.priority, b.priority), cmp.Compare(a.index, b.index),
+				cmp.Compare(strictness(a.action), strictness(b.action)), cmp.Compare(a.id, b.id))
 		})
 		for _, x := range all {
 			if !r.seesPolicyID(x.row.Policy) {
@@ -120,4 +122,9 @@ func (r *request) effective(w *policy.Workload) []effectiveRule {
 		}
 	}
 	return out
+}
+
+// strictness orders the actions of rules that have the same place: the stricter wins.
+func strictness(a policy.Action) int {
+	return slices.Index([]policy.Action{policy.Drop, policy.Reject, policy.Pass, policy.Allow}, a)
 }
