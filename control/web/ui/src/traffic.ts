@@ -28,8 +28,8 @@ export function faultOf({ protocol, rest }: Traffic): string {
 }
 
 // commandOf is the same question for a shell; "" where a part of it had better not be pasted.
-export function commandOf(from: string, to: string, port: string): string {
-  const words = [from, to, port];
+export function commandOf(from: string, to: string, port: string, name = ""): string {
+  const words = [from, to, port, ...(name === "" ? [] : [name])];
   if (!words.every((w) => /^[\p{L}\p{N}_.,:\/@=+-]+$/u.test(w) && !w.startsWith("-"))) return "";
-  return `isobar explain ${words.join(" ")}`;
+  return `isobar explain ${from} ${to} ${port}${name === "" ? "" : ` --to-name ${name}`}`;
 }

@@ -17,5 +17,7 @@ test("what the server would refuse is told before it is asked", () => {
 
 test("a command is only offered where a shell would read it as it is meant", () => {
   assert.equal(commandOf("shop/web", "vm:prod/i-1", "TCP/22"), "isobar explain shop/web vm:prod/i-1 TCP/22");
+  assert.equal(commandOf("shop/web", "10.0.0.1", "TCP/443", "api.example.com"), "isobar explain shop/web 10.0.0.1 TCP/443 --to-name api.example.com");
+  assert.equal(commandOf("shop/web", "10.0.0.1", "TCP/443", "a$(x)"), "");
   for (const bad of ["a;rm", "$(x)", "a b", "-f", "", "a\nb", "`x`", "a|b", "\u202Ex", "'"]) assert.equal(commandOf(bad, "x/y", "TCP/1"), "", bad);
 });

@@ -112,7 +112,7 @@ function Ask(given: { from: string; to: string; port: string }) {
 }
 
 function Answer({ of: e, dim }: { of: Explained; dim: boolean }) {
-  const command = commandOf(e.from.asked, e.to.asked, e.traffic);
+  const command = commandOf(e.from.asked, e.to.asked, e.traffic, e.toName);
   return (
     <div className={dim ? "answer dim" : "answer"} aria-busy={dim}>
       <section className="card verdict" aria-label="Verdict">
