@@ -65,6 +65,7 @@ func TestLookAtCluster(t *testing.T) {
 	if err := json.Unmarshal([]byte(look(0, "lint", "--via", "aws,azure", "-o", "json")), &found); err != nil || found.Totals["error"] > 0 {
 		t.Errorf("lint: %+v, %v", found, err)
 	}
+	t.Run("top", func(t *testing.T) { testTop(t, u, look) })
 	if text := look(0, "matrix", "--port", "TCP/5432"); !strings.Contains(text, "shop") {
 		t.Errorf("matrix: %s", text)
 	}

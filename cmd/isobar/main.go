@@ -63,6 +63,6 @@ API server of a kubeconfig.`,
 	}
 	cmd.AddCommand(evaluateCommand(), planCommand(), statusCommand(), upCommand(), serverCommand(), labCommand(), sweepCommand(), agentCommand(), tokenCommand(), controllerCommand(), simCommand())
 	cmd.AddCommand(explainCommand(), matrixCommand(), diffCommand(), consoleCommand())
-	cmd.AddCommand(lintCommand())
+	cmd.AddCommand(lintCommand(), topCommand())
 	return cmd
 }
