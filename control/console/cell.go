@@ -4,11 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"isobar.dev/policy"
+	"isobar.dev/api/verdict"
 	"isobar.dev/policy/reach"
 )
 
@@ -32,25 +31,10 @@ type cellAsked struct {
 
 // cellBy is what decides for some pairs, of which it names one.
 type cellBy struct {
-	Pairs   int           `json:"pairs"`
-	From    string        `json:"from"`
-	To      string        `json:"to"`
-	Verdict string        `json:"verdict"`
-	Egress  decision      `json:"egress"`
-	Ingress decision      `json:"ingress"`
-	Needs   []policy.Need `json:"needs,omitempty"`
-}
-
-// decision is one end's, as isobar evaluate and isobar matrix have it.
-type decision struct {
-	Verdict   string   `json:"verdict"`
-	Policy    string   `json:"policy"`
-	Rule      string   `json:"rule"`
-	Kind      string   `json:"kind,omitempty"`
-	Namespace string   `json:"namespace,omitempty"`
-	Reason    string   `json:"reason"`
-	Ties      []string `json:"ties,omitempty"`
-	Hidden    bool     `json:"hidden,omitempty"` // the policy is not seen
+	Pairs int    `json:"pairs"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+	verdict.Answer
 }
 
 // cell tells what decides between two groups.
@@ -113,9 +97,10 @@ func (r *request) told(port string, a reach.Answer) cellAsked {
 	out := cellAsked{Port: port, Allowed: a.Allowed, Denied: a.Denied, Depends: a.Depends, By: []cellBy{}}
 	place := map[string]int{}
 	for _, x := range a.By {
-		y := cellBy{Pairs: x.Pairs, From: r.exampleID(x.From), To: r.exampleID(x.To), Verdict: x.Verdict.Action.String(), Needs: x.Verdict.Needs,
-			Egress: r.decision(x.Verdict.Egress, policy.Egress), Ingress: r.decision(x.Verdict.Ingress, policy.Ingress)}
-		key := fmt.Sprintf("%#v", [4]any{y.Verdict, y.Needs, y.Egress, y.Ingress})
+		y := cellBy{x.Pairs, r.exampleID(x.From), r.exampleID(x.To), verdict.AnswerOf(x.Verdict)}
+		r.hideDecision(&y.Egress)
+		r.hideDecision(&y.Ingress)
+		key := fmt.Sprintf("%#v", y.Answer)
 		if n, ok := place[key]; ok {
 			out.By[n].Pairs += y.Pairs
 			continue
@@ -132,36 +117,8 @@ func (r *request) told(port string, a reach.Answer) cellAsked {
 
 // exampleID returns a workload's ID if it is seen.
 func (r *request) exampleID(id string) string {
-	if w, ok := r.Workloads.Get(id); !ok || !r.sees(w) {
+	if !r.seesID(id) {
 		return groupHidden
 	}
 	return id
-}
-
-// decision returns what is told of the decision at one end.
-func (r *request) decision(d policy.Decision, dir policy.Direction) decision {
-	out := decision{Verdict: d.Action.String(), Reason: d.Reason.String()}
-	for _, id := range d.Ties {
-		if p, ok := r.Policies.Get(id); ok && r.seesPolicy(p) {
-			out.Ties = append(out.Ties, id)
-		}
-	}
-	if d.Policy == "" {
-		return out
-	}
-	if p, ok := r.Policies.Get(d.Policy); !ok || !r.seesPolicy(p) {
-		out.Hidden = true
-		return out
-	}
-	parts := strings.Split(d.Policy, "/") // see policy.PolicyID
-	out.Kind, out.Policy = parts[0], parts[len(parts)-1]
-	if len(parts) == 3 {
-		out.Namespace = parts[1]
-	}
-	if d.Reason == policy.ByRule {
-		if out.Rule = d.Rule; out.Rule == "" {
-			out.Rule = fmt.Sprintf("%v[%d]", dir, d.Index)
-		}
-	}
-	return out
 }

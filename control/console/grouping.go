@@ -60,9 +60,12 @@ func errTooMany(err error, instead string) error {
 	return apierrors.NewRequestEntityTooLargeError("policies tell too many kinds of workloads apart: " + instead)
 }
 
-// stopping bounds what is computed by a context.
+// maxPairs is how many pairs of kinds of workloads a view may hold against one another: some seconds.
+const maxPairs = 1 << 29
+
+// stopping bounds what is computed.
 func stopping(ctx context.Context) reach.Options {
-	return reach.Options{Stop: func() error {
+	return reach.Options{Pairs: maxPairs, Stop: func() error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -3,11 +3,10 @@ package console
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"isobar.dev/api/verdict"
 	"isobar.dev/policy"
 )
 
@@ -94,48 +93,16 @@ func (q query) ports() ([]policy.Flow, []string, error) {
 	var flows []policy.Flow
 	var names []string
 	for _, text := range all {
-		f, name, err := parsePort(text)
-		if err != nil {
-			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("port=%q: %v", clip(text), err))
+		ask := verdict.Ask{From: "0.0.0.0", To: "0.0.0.0"} // which do not count
+		err := ask.ParseTraffic(text)
+		var f policy.Flow
+		if err == nil {
+			f, err = ask.Flow()
 		}
-		flows, names = append(flows, f), append(names, name)
+		if err != nil {
+			return nil, nil, apierrors.NewBadRequest(clip("port: " + err.Error()))
+		}
+		flows, names = append(flows, f), append(names, ask.Traffic())
 	}
 	return flows, names, nil
-}
-
-// parsePort parses PROTO/PORT, ICMP, ICMP/TYPE or ICMP/TYPE/CODE, and IGMP likewise, and returns how
-// it is written.
-func parsePort(text string) (f policy.Flow, name string, err error) {
-	parts := strings.Split(text, "/")
-	if f.Protocol, err = policy.ParseProtocol(parts[0]); err != nil {
-		return f, "", fmt.Errorf("want PROTO/PORT, ICMP, ICMP/TYPE or ICMP/TYPE/CODE")
-	}
-	numbers := parts[1:]
-	read := func(i, bits int) uint16 {
-		if i >= len(numbers) {
-			return 0
-		}
-		n, parseErr := strconv.ParseUint(numbers[i], 10, bits)
-		if parseErr != nil && err == nil {
-			err = fmt.Errorf("%q: want a number of at most %d", numbers[i], 1<<bits-1)
-		}
-		return uint16(n)
-	}
-	switch {
-	case f.Protocol.HasPorts():
-		f.Port = read(0, 16)
-		if err == nil && (f.Port == 0 || len(numbers) != 1) {
-			err = fmt.Errorf("%v needs one port from 1 to 65535", f.Protocol)
-		}
-		name = fmt.Sprintf("%v/%d", f.Protocol, f.Port)
-	case len(numbers) > 2:
-		err = fmt.Errorf("want %v, %v/TYPE or %v/TYPE/CODE", f.Protocol, f.Protocol, f.Protocol)
-	default:
-		f.ICMPType, f.ICMPCode = uint8(read(0, 8)), uint8(read(1, 8))
-		name = f.Protocol.String()
-		for _, n := range []uint8{f.ICMPType, f.ICMPCode}[:len(numbers)] {
-			name += fmt.Sprint("/", n)
-		}
-	}
-	return f, name, err
 }

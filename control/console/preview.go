@@ -256,8 +256,13 @@ func (r *request) diff(ctx context.Context, before, after policy.Snapshot) (verd
 	if !r.seesAll() {
 		before, after = r.seenOf(before), r.seenOf(after)
 	}
-	changes, err := reach.Diff(before, after)
-	if err != nil {
+	changes, err := reach.DiffWith(before, after, stopping(ctx))
+	switch {
+	case ctx.Err() != nil:
+		return verdict.Diff{}, context.Cause(ctx)
+	case errors.Is(err, reach.ErrTooMany):
+		return verdict.Diff{}, errTooMany(err, "ask isobar diff, which takes its time")
+	case err != nil:
 		if !r.seesAll() {
 			return verdict.Diff{}, apierrors.NewBadRequest("which access differs cannot be said: it is not clear who has some address")
 		}

@@ -252,8 +252,8 @@ func (w *World) Access(group func(End) string, strangers string, o Options, edge
 		}
 	}
 	all := slices.Concat(classes, x.outside)
-	if touched*len(all) > w.bounds.pairs {
-		return ErrTooMany
+	if err := o.check(touched * len(all)); err != nil {
+		return err
 	}
 	a, err := w.profilesBetween(all, all, o.stop)
 	if err != nil {

@@ -45,11 +45,16 @@ type Change struct {
 // workloads, and of workloads and addresses that none has. Between two such addresses
 // nothing is decided.
 func Diff(before, after policy.Snapshot) ([]Change, error) {
+	return DiffWith(before, after, Options{})
+}
+
+// DiffWith is Diff with bounds.
+func DiffWith(before, after policy.Snapshot, o Options) ([]Change, error) {
 	d, err := newDiffer(before, after)
 	if err != nil {
 		return nil, err
 	}
-	return d.changes()
+	return d.changes(o)
 }
 
 // differ has both worlds.
@@ -144,7 +149,7 @@ type jointKey struct {
 
 // walks returns a walk over each world, among the classes that are in it, by joint
 // class, and their places in it.
-func (d *differ) walks() (walks [2]*walk, place [2][]int, err error) {
+func (d *differ) walks(o Options) (walks [2]*walk, place [2][]int, err error) {
 	for x, w := range d.worlds {
 		var classes []int
 		place[x] = make([]int, len(d.joint))
@@ -155,7 +160,7 @@ func (d *differ) walks() (walks [2]*walk, place [2][]int, err error) {
 				classes = append(classes, n)
 			}
 		}
-		a, err := w.profilesBetween(classes, classes, func() error { return nil })
+		a, err := w.profilesBetween(classes, classes, o.stop)
 		if err != nil {
 			return walks, place, err
 		}
@@ -214,17 +219,23 @@ func (d *differ) differ(p [4]int32) int {
 }
 
 // changes returns what differs, by ends that change alike.
-func (d *differ) changes() ([]Change, error) {
+func (d *differ) changes(o Options) ([]Change, error) {
 	type kind struct {
 		items                  int
 		gone, new, gone2, new2 bool // of the ends that flows come from, and go to
 	}
-	walks, place, err := d.walks()
+	if err := o.check(len(d.joint) * len(d.joint)); err != nil {
+		return nil, err
+	}
+	walks, place, err := d.walks(o)
 	if err != nil {
 		return nil, err
 	}
 	blocks := map[kind]map[int][]int{} // destinations, by the class that flows come from
 	for i := range d.joint {
+		if err := o.stop(); err != nil {
+			return nil, err
+		}
 		from := &d.joint[i]
 		for x, k := range walks {
 			if from.class[x] >= 0 {

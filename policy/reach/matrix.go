@@ -53,10 +53,20 @@ type By struct {
 
 // Options bound an answer. The zero value is ready to use.
 type Options struct {
+	// Pairs is how many pairs of classes may be held against one another: a few
+	// nanoseconds each. If there are more, the answer is ErrTooMany. 0 means that there is no bound.
+	Pairs int
 	// Stop is asked every now and then; its error ends the work. nil means never.
 	Stop func() error
 	// Only says of which groups the edges are wanted, by [World.Access], to whatever other group. nil means all.
 	Only func(group string) bool
+}
+
+func (o Options) check(pairs int) error {
+	if o.Pairs > 0 && pairs > o.Pairs {
+		return ErrTooMany
+	}
+	return nil
 }
 
 func (o Options) stop() error {
@@ -194,8 +204,8 @@ func (w *World) Counts(group func(End) string, flows []policy.Flow, o Options) (
 
 // walkFlows returns a walk whose numbers are those of decisions: see flowsBetween.
 func (w *World) walkFlows(from, to []part, flows []policy.Flow, o Options) (*walk, []*policy.Decision, error) {
-	if len(from)*len(to) > w.bounds.pairs {
-		return nil, nil, ErrTooMany
+	if err := o.check(len(from) * len(to)); err != nil {
+		return nil, nil, err
 	}
 	a, b := classesOf(from), classesOf(to)
 	answers, decisions, err := w.flowsBetween(a, b, flows, o.stop)

@@ -10,14 +10,11 @@ import (
 // against one another in the memory and time that there is.
 var ErrTooMany = errors.New("too many kinds of workloads")
 
-const (
-	maxLists = 1 << 25 // peers on the lists of all judges: four bytes each
-	maxPairs = 1 << 29 // pairs of parts that one question may ask about: a few nanoseconds each
-)
+const maxLists = 1 << 25 // peers on the lists of all judges: four bytes each
 
-// bounds are how much a World may keep, how much one question may ask, and how many places of a row
-// cost as much to make as it does to ask about one. Only tests set others.
-type bounds struct{ lists, pairs, one int }
+// bounds are how many peers the judges of a World may list, and how many places of a row cost as much to
+// make as it does to ask about one. Only tests set others.
+type bounds struct{ lists, one int }
 
 // grouping is all ends that a question is about, by group.
 type grouping struct {

@@ -102,7 +102,7 @@ func New(s policy.Snapshot, addrs ...netip.Addr) (*World, error) {
 
 // newWorld returns a world that knows what is between edges, too.
 func newWorld(t *terms, edges, addrs []netip.Addr) (*World, error) {
-	w := &World{terms: t, bounds: bounds{maxLists, maxPairs, 64}, book: newBook(), one: map[string]*policy.Decision{}}
+	w := &World{terms: t, bounds: bounds{maxLists, 64}, book: newBook(), one: map[string]*policy.Decision{}}
 	w.about = about{
 		byAddr: map[netip.Addr][]*policy.Workload{}, tells: map[string]int32{}, parts: map[string]int32{}, partOf: map[*policy.Workload]int32{},
 		peers: map[string]int32{}, classes: map[string]int{}, judges: [2]map[string]int32{{}, {}}, subjects: map[string][2]int32{},

@@ -63,6 +63,10 @@ func TestStop(t *testing.T) {
 	}
 	over := errors.New("over")
 	for name, ask := range map[string]func(reach.Options) error{
+		"diff": func(o reach.Options) error {
+			_, err := reach.DiffWith(policy.Snapshot{}, policytest.Town(200), o)
+			return err
+		},
 		"matrix": func(o reach.Options) error { _, err := w.Matrix(byNamespace, asked, o); return err },
 		"counts": func(o reach.Options) error { _, _, err := w.Counts(byNamespace, asked, o); return err },
 		"cell": func(o reach.Options) error {
@@ -104,32 +108,31 @@ func TestTooMany(t *testing.T) {
 		return ""
 	}
 	for name, bound := range map[string][2]int{"lists": {1200, 1 << 20}, "pairs": {1 << 20, 1000}} {
-		for _, ask := range []func(*reach.World, func(reach.End) string) error{
-			func(w *reach.World, group func(reach.End) string) error {
-				_, err := w.Matrix(group, asked, reach.Options{})
-				return err
-			},
-			func(w *reach.World, group func(reach.End) string) error {
-				_, _, err := w.Counts(group, asked, reach.Options{})
-				return err
-			},
-			func(w *reach.World, group func(reach.End) string) error {
-				return w.Access(group, "", reach.Options{}, func([]reach.Edge) { t.Error("a part of an answer") })
+		o := reach.Options{Pairs: bound[1]}
+		for _, ask := range []func(*reach.World) error{
+			func(w *reach.World) error { _, err := w.Matrix(byNamespace, asked, o); return err },
+			func(w *reach.World) error { _, _, err := w.Counts(byNamespace, asked, o); return err },
+			func(w *reach.World) error {
+				return w.Access(byNamespace, "", o, func([]reach.Edge) { t.Error("a part of an answer") })
 			},
 		} {
 			w, err := reach.New(policytest.Town(2000))
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.Bound(bound[0], bound[1])
-			if err := ask(w, byNamespace); !errors.Is(err, reach.ErrTooMany) {
+			w.Bound(bound[0])
+			if err := ask(w); !errors.Is(err, reach.ErrTooMany) {
 				t.Errorf("%s: %v, want that it is too many", name, err)
 			}
 			w, _ = reach.New(policytest.Town(2000))
-			w.Bound(bound[0], bound[1])
-			if _, _, err := w.Counts(narrow, asked, reach.Options{}); err != nil {
+			w.Bound(bound[0])
+			if _, _, err := w.Counts(narrow, asked, o); err != nil {
 				t.Errorf("%s, narrowed: %v", name, err)
 			}
 		}
+	}
+	s := policytest.Town(2000)
+	if _, err := reach.DiffWith(policy.Snapshot{Workloads: s.Workloads}, s, reach.Options{Pairs: 1000}); !errors.Is(err, reach.ErrTooMany) {
+		t.Errorf("a diff: %v, want that it is too many", err)
 	}
 }
