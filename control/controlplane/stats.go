@@ -95,13 +95,17 @@ func (s *stats) get(p *policy.Policy, term string) (since time.Time, total stats
 	return s.since, c.total, rules
 }
 
-// Counted returns what agents have counted of a policy, and of its rules. ok is false where it is not added up here.
+// Counted returns what agents have counted of a policy, and of its rules. ok is false where nobody has told anything of
+// it, or not to this replica.
 func (s *Service) Counted(p *policy.Policy) (total statsv1alpha1.TrafficStats, rules []statsv1alpha1.RuleTrafficStats, ok bool) {
 	if s.o.Office.Check() != nil {
 		return total, nil, false
 	}
 	_, total, rules = s.stats.get(p, s.o.Office.Term())
-	return total, rules, true
+	s.stats.mu.Lock()
+	defer s.stats.mu.Unlock()
+	c := s.stats.of[p.ID]
+	return total, rules, c != nil && c.uid == p.UID
 }
 
 func hasRule(p *policy.Policy, name string) bool {
