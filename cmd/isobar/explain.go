@@ -22,6 +22,7 @@ type explainFlags struct {
 	toName     string
 	sourcePort uint16
 	all        bool
+	staged     stagedFlag
 	output     string
 }
 
@@ -39,6 +40,9 @@ manifests. It writes nothing.
 
 FROM and TO are namespace/pod, node:name, vm:namespace/name, ee:namespace/name or an IP address.
 The traffic is PROTO/PORT, ICMP, ICMP/TYPE or ICMP/TYPE/CODE.
+
+Staged policies have no say. Where they would make the verdict another one, a line tells which and
+what it would be; --staged explains that.
 
 The exit status is 0 when there is an answer, whatever it is.`,
 		Example: `  isobar explain shop/web shop/db TCP/5432
@@ -61,6 +65,7 @@ The exit status is 0 when there is an answer, whatever it is.`,
 	flags.StringVar(&f.toName, "to-name", "", "DNS name by which FROM found TO")
 	flags.Uint16Var(&f.sourcePort, "source-port", 0, "source port; without it the strictest answer over all")
 	flags.BoolVar(&f.all, "all", false, "list the rules that apply to others, too")
+	f.staged.add(cmd, "as if staged policies were enforced")
 	addFormats(cmd, &f.output, "table", "json")
 	return cmd
 }
@@ -92,6 +97,9 @@ func (f *explainFlags) run(ctx context.Context, args []string, in io.Reader, out
 		return err // before anything is read
 	}
 	s, err := f.read(ctx, in, errOut)
+	if err == nil {
+		s, err = f.staged.apply(s)
+	}
 	if err != nil {
 		return err
 	}
@@ -116,6 +124,13 @@ func printExplained(out io.Writer, e verdict.Explained) error {
 		name = " by the name " + printable(e.ToName)
 	}
 	fmt.Fprintf(out, "%s → %s %s%s: %s%s\n", endText(e.From), endText(e.To), e.Traffic, name, e.Verdict, needs)
+	if e.Staged != nil {
+		what := "policy"
+		if len(e.Staged.By) > 1 {
+			what = "policies"
+		}
+		fmt.Fprintf(out, "With the staged %s %s: %s\n", what, strings.Join(e.Staged.By, ", "), e.Staged.Verdict)
+	}
 	for _, x := range []struct {
 		name string
 		end  verdict.End
