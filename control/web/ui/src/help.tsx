@@ -38,6 +38,18 @@ export function Help({ open, onClose }: { open: boolean; onClose: () => void }) 
             </tr>
             <tr>
               <td>
+                <kbd>←</kbd> <kbd>↑</kbd> <kbd>→</kbd> <kbd>↓</kbd> <kbd>Enter</kbd>
+              </td>
+              <td>On the map and the matrix: to the next group or cell; tell of it. Shift and Enter open a group of the map</td>
+            </tr>
+            <tr>
+              <td>
+                <kbd>+</kbd> <kbd>-</kbd> <kbd>0</kbd>
+              </td>
+              <td>On the map: nearer, farther, all</td>
+            </tr>
+            <tr>
+              <td>
                 <kbd>Esc</kbd>
               </td>
               <td>Close what is open</td>

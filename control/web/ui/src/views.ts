@@ -239,11 +239,12 @@ export type CellWay = {
   verdict: Verdict;
   egress: Decision;
   ingress: Decision;
+  needs?: string[] | null;
 };
 export type Cell = Revision & {
   from: string;
   to: string;
-  asked: { port: string; allowed: number; denied: number; depends: number; by: CellWay[] | null }[] | null;
+  asked: { port: string; allowed: number; denied: number; depends: number; by: CellWay[] | null; moreBy?: number }[] | null;
 };
 
 export function list<T>(l: readonly T[] | null | undefined): readonly T[] {

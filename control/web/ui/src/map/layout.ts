@@ -12,7 +12,7 @@ export type Pull = { from: number; to: number }; // indexes of spots
 type Pause = () => Promise<void> | undefined;
 
 const gap = 20; // between discs, for their names
-const forced = 300; // most discs that forces arrange; more are packed in rows
+const forced = 400; // most discs that forces arrange; more are packed in rows
 const golden = Math.PI * (3 - Math.sqrt(5));
 
 // hash is FNV-1a with a last mix, as a number in [0, 1).
@@ -73,8 +73,8 @@ function gather(spots: readonly Spot[]): { discs: Disc[]; discOf: Int32Array } {
   discs.forEach((d, k) => {
     for (const i of d.members) discOf[i] = k;
     if (d.members.length === 1) return;
-    // Neighbours on such a spiral are about 1.6 times its spread apart.
-    d.spread = (2 * d.radius + 3) / 1.6;
+    // Neighbours on such a spiral are about 1.6 times its spread apart. Few have room for lines between them.
+    d.spread = (2 * d.radius + (d.members.length <= 150 ? 18 : 4)) / 1.6;
     d.radius += d.spread * Math.sqrt(d.members.length);
   });
   return { discs, discOf };
@@ -189,7 +189,7 @@ function rows(discs: Disc[]) {
       y -= high;
       high = 0;
     }
-    high = Math.max(high, 2 * d.radius + gap);
+    high = Math.max(high, 2 * d.radius + 1.6 * gap);
     d.x = x + d.radius - width / 2;
     d.y = y - d.radius;
     x += 2 * d.radius + gap;

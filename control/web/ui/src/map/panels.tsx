@@ -57,7 +57,7 @@ export function GroupPanel({ mark, picture, by, within, ways, takesFocus }: Prop
   return (
     <SidePanel name={g.id} takesFocus={takesFocus} onClose={ways.close} kicker={groupKind(g)} title={<Text max={200}>{nameOfGroup(g)}</Text>}>
       {g.kind === "hidden" ? (
-        <p>Workloads that you have no right to list. They count in every verdict, and are one group: neither their names nor their number are told.</p>
+        <p>{m.group.workloads > 0 ? counted(m.group.workloads, "workload") : "Workloads"} that you have no right to list. They count in every verdict, and are one group: nothing else is told of them.</p>
       ) : g.kind === "outside" ? (
         <p>Addresses that no workload has: the internet, and networks that are not imported.</p>
       ) : (
@@ -80,7 +80,7 @@ export function GroupPanel({ mark, picture, by, within, ways, takesFocus }: Prop
               {g.kind === "workload" ? "Workload" : "List"}
             </Link>
           )}
-          {g.kind !== "workload" && (
+          {(g.kind !== "workload" || by === "workload") && (
             <Link className="button" href={link("/matrix", { by: by === "namespace" ? "" : by, from: g.id, to: g.id })}>
               <Icon name="matrix" />
               Matrix
@@ -139,23 +139,24 @@ function Way({ edge, other, onChoose }: { edge: MapEdge; other: string; onChoose
   );
 }
 
-// portsOf are flows of an edge's traffic that can be asked about.
+// portsOf are flows of an edge's traffic that can be asked about: of each form the first.
 export function portsOf(e: MapEdge): string[] {
   const out = new Set<string>();
   for (const t of list(e.traffic)) {
-    const m = /^(TCP|UDP|SCTP)(?:\/(\d+))?/.exec(t);
-    if (m) out.add(`${m[1]}/${m[2] ?? "443"}`);
-    else if (/^ICMP/.test(t)) out.add("ICMP");
-    else if (/^IGMP/.test(t)) out.add("IGMP");
-    else out.add("TCP/443");
+    const [protocol, first, second] = t.split(/[/-]/);
+    if (t === "all traffic") out.add("TCP/443");
+    else if (/^(TCP|UDP|SCTP)$/.test(protocol!)) out.add(`${protocol}/${first ?? "443"}`);
+    else if (protocol === "ICMP") out.add(/^ICMP\/\d+\/\d/.test(t) ? `ICMP/${first}/${second}` : first ? `ICMP/${first}` : "ICMP");
+    else if (protocol === "IGMP") out.add("IGMP");
   }
   return [...out].slice(0, 3);
 }
 
 export function EdgePanel({ edge, from, to, back, by, ways, takesFocus }: Omit<Props, "picture" | "within"> & { edge: MapEdge; from: MapGroup; to: MapGroup; back: MapEdge | undefined }) {
   const ports = portsOf(edge);
-  const isSame = (g: MapGroup) => isGroup(g) && (by === "workload") === (g.kind === "workload");
-  const inMatrix = isSame(from) && isSame(to);
+  // Of what is outside there are no pairs, and of what is hidden at both ends nothing is told.
+  const isOutside = from.kind === "outside" || to.kind === "outside";
+  const inMatrix = ports.length > 0 && !isOutside && (isGroup(from) || isGroup(to));
   const [a, b] = [from.kind === "workload" ? endOf(from.id) : "", to.kind === "workload" ? endOf(to.id) : ""];
   const name = (g: MapGroup): ReactNode => (
     <button type="button" className="link" onClick={() => ways.node(g.id)}>
@@ -188,11 +189,11 @@ export function EdgePanel({ edge, from, to, back, by, ways, takesFocus }: Omit<P
           {edge.by === "rule" ? "Rules let it pass." : "Nothing decides it: neither end is isolated, and no rule speaks of it."}
         </li>
         <li>
-          <Pairs edge={edge} />
+          <Pairs edge={edge} isOutside={isOutside} />
         </li>
         {edge.depends > 0 && <li>{counted(edge.depends, "pair")} may have more, by what is not known, such as a DNS name.</li>}
         <li>
-          <span className="quiet-text">Traffic: </span>
+          <span className="quiet-text">{edge.allowed + edge.partial > 0 ? "What passes between any of them: " : "What may pass: "}</span>
           <Some of={list(edge.traffic)} most={8} mono />
           {edge.moreTraffic > 0 && <span className="quiet-text"> and {count(edge.moreTraffic)} more</span>}
         </li>
@@ -226,13 +227,17 @@ export function EdgePanel({ edge, from, to, back, by, ways, takesFocus }: Omit<P
   );
 }
 
-function Pairs({ edge }: { edge: MapEdge }) {
-  if (edge.pairs <= 1) return <>{edge.partial > 0 ? "A part of all traffic passes." : "It passes."}</>;
-  const parts = [
-    edge.allowed > 0 && `${count(edge.allowed)} of ${counted(edge.pairs, "pair")} of workloads`,
-    edge.partial > 0 && `${count(edge.partial)} in part`,
-  ].filter((s) => s !== false);
-  return <>{parts.join(", ") || counted(edge.pairs, "pair")}</>;
+function Pairs({ edge, isOutside }: { edge: MapEdge; isOutside: boolean }) {
+  if (edge.allowed + edge.partial === 0) return <>It passes only by what is not known, such as a DNS name.</>;
+  if (edge.pairs <= 1) return <>{edge.allowed > 0 ? "All traffic passes." : "Some traffic passes."}</>;
+  const of = isOutside ? counted(edge.pairs, "workload") : `${counted(edge.pairs, "pair")} of workloads`;
+  if (edge.allowed === 0) return <>Some traffic passes for {count(edge.partial)} of {of}.</>;
+  return (
+    <>
+      All traffic passes for {count(edge.allowed)} of {of}
+      {edge.partial > 0 && `, some for ${count(edge.partial)}`}.
+    </>
+  );
 }
 
 // Examples are pairs of workloads that the edge stands for, with the way to Explain.

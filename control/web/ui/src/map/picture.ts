@@ -112,7 +112,7 @@ export function isArrangedAlike(a: Picture, b: Picture): boolean {
 // sizeOf says how many workloads a group has, and of which kinds.
 export function sizeOf(g: MapGroup): string {
   if (g.kind === "outside") return "addresses that no workload has";
-  if (g.kind === "hidden") return "workloads that are not visible to you";
+  if (g.kind === "hidden") return g.workloads > 0 ? counted(g.workloads, "workload") : "workloads that are not visible to you";
   const parts = [g.pods > 0 && counted(g.pods, "Pod"), g.vms > 0 && counted(g.vms, "VM"), g.nodes > 0 && counted(g.nodes, "Node")].filter((s) => s !== false);
   const others = g.workloads - g.pods - g.vms - g.nodes;
   if (others > 0) parts.push(counted(others, parts.length > 0 ? "other" : "workload"));
@@ -122,7 +122,7 @@ export function sizeOf(g: MapGroup): string {
 // isolationOf says in words how many of its workloads drop what no rule allows.
 export function isolationOf(g: MapGroup): string {
   const of = (n: number) => (n === 0 ? "none" : n < g.workloads ? `${n} of ${g.workloads}` : g.workloads === 1 ? "yes" : "all");
-  if (g.workloads === 0) return "";
+  if (g.workloads === 0 || g.kind === "hidden") return "";
   if (g.isolatedIngress === 0 && g.isolatedEgress === 0) return "not isolated";
   return `isolated: ingress ${of(g.isolatedIngress)}, egress ${of(g.isolatedEgress)}`;
 }

@@ -2,7 +2,7 @@
 import { Link } from "wouter";
 import { useView } from "../data.ts";
 import { endOf } from "../ids.ts";
-import { By } from "../pages/explain.tsx";
+import { By, needsOf } from "../pages/explain.tsx";
 import { Badge, Verdict } from "../parts/badges.tsx";
 import { SidePanel } from "../parts/panel.tsx";
 import { WorkloadRef } from "../parts/refs.tsx";
@@ -60,6 +60,7 @@ export function CellPanel({ by, ports, from, to, cell, onClose, takesFocus }: Pr
                   <Way key={i} way={w} port={asked.port} />
                 ))}
               </ul>
+              {asked.moreBy !== undefined && asked.moreBy > 0 && <p className="quiet-text">{counted(asked.moreBy, "more way")} in which it is decided.</p>}
             </section>
           ))
         }
@@ -75,6 +76,11 @@ function Way({ way: w, port }: { way: CellWay; port: string }) {
       <span className="pair">
         <Verdict of={w.verdict} />
         <span className="num">{counted(w.pairs, "pair")}</span>
+        {list(w.needs).length > 0 && (
+          <Badge tone="warn" icon="help" title="The strictest answer: what is not known may let it pass">
+            depends on {needsOf(list(w.needs))}
+          </Badge>
+        )}
       </span>
       <span>
         <span className="quiet-text">Egress</span> <By of={w.egress} />

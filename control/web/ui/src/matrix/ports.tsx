@@ -13,7 +13,7 @@ export function Ports({ ports, onChange }: { ports: readonly string[]; onChange:
   const [fault, setFault] = useState("");
   const add = () => {
     const port = text.trim().toUpperCase();
-    const wrong = ports.includes(port) ? "It is there already." : ports.length >= 8 ? "Eight are the most." : portFault(port);
+    const wrong = ports.includes(port) ? "It is there already." : ports.length >= 16 ? "Sixteen are the most." : portFault(port);
     setFault(wrong);
     if (wrong !== "") return;
     setText("");

@@ -182,7 +182,7 @@ const needNames: Record<string, string> = {
   "source port": "the source port",
 };
 
-function needsOf(needs: readonly string[]): string {
+export function needsOf(needs: readonly string[]): string {
   return needs.map((n) => needNames[n] ?? plain(n)).join(", ");
 }
 

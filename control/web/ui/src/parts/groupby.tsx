@@ -29,7 +29,7 @@ export function GroupBy({ clears }: { clears: readonly string[] }) {
             ))}
           </optgroup>
         )}
-        <option value="workload">Nothing: each workload</option>
+        <option value="workload">Workload</option>
       </select>
     </div>
   );

@@ -1,1 +1,0 @@
-import{a,b}from"./chunk-BNZOVUBK.js";import"./chunk-2GX6BI62.js";import"./chunk-YFRYQJ56.js";import"./chunk-JKY4PXXV.js";import"./chunk-ZAVLI5UC.js";import"./chunk-XSSVDKYJ.js";import"./chunk-LJRW3GXJ.js";import"./chunk-ZQ6V4OAA.js";import"./chunk-3QUORUOF.js";export{b as By,a as default};
