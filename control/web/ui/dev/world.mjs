@@ -47,7 +47,7 @@ for (const ns of teams) {
 }
 for (const ns of ["shop", "billing", "data"]) {
   for (let i = 0; i < 24; i++) {
-    add("vm", ns, `i-0${Math.floor(r() * 2 ** 44).toString(16)}`, { labels: { "name.tag": `${pick(apps)}-${i}`, region: pick(["eu-west-1", "us-east-1"]) }, network: pick(["aws/111122223333/eu-west-1/vpc-0aa", "azure/sub-1/westeurope/vnet-core"]) });
+    add("vm", ns, `i-0${Math.floor(r() * 2 ** 44).toString(16)}`, { labels: { "nephe.antrea.io/cloud-vm-name": `${pick(apps)}-${i}`, "nephe.antrea.io/tag-Role": pick(apps), "nephe.antrea.io/cloud-region": pick(["eu-west-1", "us-east-1"]) }, network: pick(["aws/111122223333/eu-west-1/vpc-0aa", "azure/sub-1/westeurope/vnet-core"]) });
   }
 }
 for (let i = 0; i < 6; i++) add("node", "", `node-${i + 1}`, { network: "nodes", addresses: [`192.168.0.${i + 10}`, `fd00::${i + 10}`] });
@@ -267,7 +267,7 @@ function accounts() {
           { name: "AWS/clouds/aws-production/us-east-1/vpc-0bb", network: "vpc-0bb", phase: "Failed", lastSync: minutes(24), error: "UnauthorizedOperation: You are not authorized to perform: ec2:AuthorizeSecurityGroupIngress", quotas: [{ name: "rules per security group", used: 57, of: 60 }] },
         ],
       },
-      { namespace: "clouds", name: "azure-core", provider: "Azure", problem: "", vms: 24, regions: [{ name: "westeurope", lastPoll: minutes(1), error: "" }], targets: [{ name: "Azure/clouds/azure-core/westeurope/vnet-core", network: "vnet-core", phase: "Pending", lastSync: "", error: "", quotas: [] }] },
+      { namespace: "clouds", name: "azure-core", provider: "Azure", problem: "", vms: 24, regions: [{ name: "westeurope", lastPoll: minutes(1), error: "" }], targets: [{ name: "Azure/clouds/azure-core/westeurope/vnet-core", network: "/subscriptions/sub-1/resourcegroups/rg/providers/microsoft.network/virtualnetworks/core", phase: "Pending", lastSync: "", error: "", quotas: [] }] },
       { namespace: "clouds", name: hostile[3], provider: "AWS", problem: "secret clouds/creds: key \"aws.json\": not JSON", vms: 0, regions: null, targets: null },
     ],
     loops: [
@@ -318,7 +318,7 @@ export function answer(name, q, body, { bounded, empty }) {
   const ps = empty ? [] : policies.filter((p) => !bounded || ["shop", "billing"].includes(p.namespace));
   switch (name) {
     case "me":
-      return { user: "kim@example.com", groups: ["platform"], allNamespaces: !bounded, namespaces: bounded ? ["billing", "shop"] : [...teams].sort(), labels: ["app", "team", "tier", "name.tag", "region"], networks: ["nodes", "pods"], may: { plan: !bounded, accounts: true }, workloads: ws.length, policies: ps.length };
+      return { user: "kim@example.com", groups: ["platform"], allNamespaces: !bounded, namespaces: bounded ? ["billing", "shop"] : [...teams].sort(), labels: ["app", "team", "tier", "nephe.antrea.io/tag-Role"], networks: ["nodes", "pods"], may: { plan: !bounded, accounts: true }, workloads: ws.length, policies: ps.length };
     case "workloads":
       return page(q, ws.filter((w) => has(q, "namespace", w.namespace) && has(q, "kind", w.kind) && `${w.id} ${w.addresses} ${JSON.stringify(w.labels)}`.includes(q.get("search") ?? "")));
     case "workload": {

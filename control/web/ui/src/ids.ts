@@ -1,4 +1,5 @@
 // IDs of workloads and policies, as paths of pages and as ends of a flow.
+import { own } from "./own.ts";
 import type { Decision } from "./views.ts";
 
 // pathOf is the page of an ID: each of its parts is a part of the path.
@@ -67,7 +68,7 @@ export const kinds: Record<string, string> = {
 };
 
 export function kindName(kind: string): string {
-  return kinds[kind] ?? kind;
+  return own(kinds, kind) ?? kind;
 }
 
 // searchOf is what to look for when one has typed the name of an end.

@@ -11,6 +11,7 @@ import { Ago } from "../parts/time.tsx";
 import { link } from "../route.ts";
 import { count, counted, plain } from "../text.ts";
 import { type Account, type Accounts, type AccountTarget, list, type Loop, type Quota } from "../views.ts";
+import { networkOf, providerOf } from "../words.ts";
 
 export default function AccountsPage() {
   const me = useMe();
@@ -67,7 +68,7 @@ function AccountCard({ of: a }: { of: Account }) {
           <Text max={80}>{a.name}</Text>
         </h2>
         <Badge>
-          <Text>{a.provider}</Text>
+          <Text>{providerOf(a.provider)}</Text>
         </Badge>
         <Badge tone={health} icon={icon}>
           {words}
@@ -122,12 +123,13 @@ function TargetRow({ of: t }: { of: AccountTarget }) {
   return (
     <li>
       <div className="target-head">
-        <span className="target-name" title={plain(t.name)}>
-          <Text max={60}>{t.network || t.name}</Text>
+        <span className="target-name" title={plain(t.network || t.name)}>
+          <Text max={60}>{networkOf(t.network || t.name)}</Text>
         </span>
         <Phase of={t.phase} />
         <span className="quiet-text">
-          synced <Ago time={t.lastSync}>not yet</Ago>
+          {t.lastSync ? "last synced " : ""}
+          <Ago time={t.lastSync}>not synced yet</Ago>
         </span>
       </div>
       {t.error && (

@@ -1,6 +1,7 @@
 import { type FormEvent, type ReactNode, useEffect, useId, useState } from "react";
 import { useView } from "../data.ts";
 import { policyOf } from "../ids.ts";
+import { own } from "../own.ts";
 import { Badge, Verdict } from "../parts/badges.tsx";
 import { EndField } from "../parts/endfield.tsx";
 import { Icon } from "../parts/icon.tsx";
@@ -183,7 +184,7 @@ const needNames: Record<string, string> = {
 };
 
 export function needsOf(needs: readonly string[]): string {
-  return needs.map((n) => needNames[n] ?? plain(n)).join(", ");
+  return needs.map((n) => own(needNames, n) ?? plain(n)).join(", ");
 }
 
 function EndBox({ end }: { end: End }) {
@@ -388,7 +389,7 @@ const outcomes: Record<string, [tone: string, icon: string]> = {
 };
 
 function StepRow({ of: s }: { of: Step }) {
-  const [tone, icon] = outcomes[s.outcome] ?? ["quiet", "dash"];
+  const [tone, icon] = own(outcomes, s.outcome) ?? ["quiet", "dash"];
   const isDecided = s.outcome === "decided";
   return (
     <li className={`step ${isDecided ? `decided ${s.action === "Allow" ? "good" : "bad"}` : tone}`}>
@@ -433,7 +434,7 @@ const misses: Record<string, string> = {
 };
 
 function Outcome({ of: s }: { of: Step }) {
-  const why = s.why ? (misses[s.why] ?? plain(s.why)) : "";
+  const why = s.why ? (own(misses, s.why) ?? plain(s.why)) : "";
   const wants = list(s.wants);
   const wanted = wants.length > 0 && (
     <>
@@ -449,7 +450,7 @@ function Outcome({ of: s }: { of: Step }) {
       {wants.length > 6 && ` and ${wants.length - 6} more`}
     </>
   );
-  const needs = s.needs ? ` (unknown: ${needNames[s.needs] ?? plain(s.needs)})` : "";
+  const needs = s.needs ? ` (unknown: ${own(needNames, s.needs) ?? plain(s.needs)})` : "";
   switch (s.outcome) {
     case "decided":
       return <>Decides{needs}</>;

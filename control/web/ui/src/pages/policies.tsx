@@ -49,7 +49,7 @@ const columns: readonly Column<PolicyItem>[] = [
       </div>
     ),
   },
-  { id: "kind", head: "Kind", width: "204px", minor: true, cell: (p) => <span className="quiet-text">{<Text>{kindName(p.kind)}</Text>}</span> },
+  { id: "kind", head: "Kind", width: "212px", minor: true, cell: (p) => <span className="quiet-text">{<Text>{kindName(p.kind)}</Text>}</span> },
   { id: "priority", head: "Priority", width: "72px", isNumber: true, cell: (p) => (p.tier === "@kubernetes" ? <span className="quiet-text">–</span> : p.priority) },
   { id: "rules", head: "Rules", width: "64px", isNumber: true, cell: (p) => count(p.rules) },
   { id: "appliesTo", head: "Applies to", width: "90px", isNumber: true, cell: (p) => (p.appliesTo === 0 ? <span className="quiet-text">nobody</span> : count(p.appliesTo)) },

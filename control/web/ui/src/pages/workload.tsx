@@ -10,7 +10,8 @@ import { Text } from "../parts/text.tsx";
 import { link, usePath } from "../route.ts";
 import { count, counted } from "../text.ts";
 import { type EffectiveRule, list, type Workload } from "../views.ts";
-import { kindNames } from "../words.ts";
+import { own } from "../own.ts";
+import { calledOf, kindNames } from "../words.ts";
 
 export default function WorkloadPage() {
   const id = idOf("workloads", usePath());
@@ -47,7 +48,12 @@ function Detail({ of: w }: { of: Workload }) {
     <>
       {w.ended && <p className="note">It has ended: no policy is enforced on it any more.</p>}
       <Facts>
-        <Fact name="Kind">{kindNames[w.kind] ?? <Text>{w.kind}</Text>}</Fact>
+        <Fact name="Kind">{own(kindNames, w.kind) ?? <Text>{w.kind}</Text>}</Fact>
+        {calledOf(w.labels) && (
+          <Fact name="Called">
+            <Text>{calledOf(w.labels)}</Text>
+          </Fact>
+        )}
         {w.namespace && (
           <Fact name="Namespace">
             <Link href={link("/workloads", { namespace: w.namespace })}>

@@ -1,7 +1,7 @@
 import { useMemo } from "react";
 import { Link } from "wouter";
 import { rowsOf, useMe, usePages } from "../data.ts";
-import { pathOf } from "../ids.ts";
+import { pathOf, shownOf } from "../ids.ts";
 import { Badge, Phase } from "../parts/badges.tsx";
 import { ClearFilters, Filter } from "../parts/filter.tsx";
 import { Isolation } from "../parts/isolation.tsx";
@@ -14,13 +14,14 @@ import { useQuery } from "../route.ts";
 import { count, counted, plain } from "../text.ts";
 import { useAnnounced } from "../useannounced.ts";
 import { list, type WorkloadItem, type Workloads } from "../views.ts";
-import { kindNames } from "../words.ts";
+import { own } from "../own.ts";
+import { calledOf, kindNames, labelsOf } from "../words.ts";
 
 const params = ["search", "namespace", "kind"] as const;
 
 
 const columns: readonly Column<WorkloadItem>[] = [
-  { id: "kind", head: "Kind", width: "76px", cell: (w) => <span className="quiet-text">{kindNames[w.kind] ?? <Text>{w.kind}</Text>}</span> },
+  { id: "kind", head: "Kind", width: "76px", cell: (w) => <span className="quiet-text">{own(kindNames, w.kind) ?? <Text>{w.kind}</Text>}</span> },
   {
     id: "name",
     head: "Workload",
@@ -33,8 +34,13 @@ const columns: readonly Column<WorkloadItem>[] = [
               <Text max={40}>{w.namespace}</Text>/
             </span>
           )}
-          <Text max={80}>{w.name}</Text>
+          <Text max={80}>{nameIn(w)}</Text>
         </Link>
+        {calledOf(w.labels) && (
+          <span className="called">
+            <Text max={60}>{calledOf(w.labels)}</Text>
+          </span>
+        )}
         {w.ended && <Badge>ended</Badge>}
       </div>
     ),
@@ -45,6 +51,12 @@ const columns: readonly Column<WorkloadItem>[] = [
   { id: "isolation", head: "Isolated", width: "116px", cell: (w) => <Isolation ingress={w.isolatedIngress} egress={w.isolatedEgress} /> },
   { id: "realization", head: "Enforced", width: "120px", cell: (w) => <Phase of={w.realization === "none" ? "" : w.realization} /> },
 ];
+
+// nameIn is a workload's name without its namespace.
+function nameIn(w: WorkloadItem): string {
+  const { kind, name } = shownOf(w.id);
+  return kind === "vm" ? name.slice(name.indexOf("/") + 1) : w.name;
+}
 
 function Addresses({ of }: { of: readonly string[] }) {
   if (of.length === 0) return <span className="quiet-text">–</span>;
@@ -57,13 +69,13 @@ function Addresses({ of }: { of: readonly string[] }) {
 }
 
 function LabelList({ of }: { of: Record<string, string> | null }) {
-  const all = Object.entries(of ?? {});
+  const all = labelsOf(of);
   return (
-    <span className="one-line quiet-text" title={all.map(([k, v]) => plain(`${k}=${v}`)).join("\n")}>
-      {all.slice(0, 4).map(([k, v], i) => (
-        <span key={k}>
+    <span className="one-line quiet-text" title={Object.entries(of ?? {}).map(([k, v]) => plain(`${k}=${v}`)).join("\n")}>
+      {all.slice(0, 4).map((label, i) => (
+        <span key={i}>
           {i > 0 && ", "}
-          <Text max={40}>{`${k}=${v}`}</Text>
+          <Text max={40}>{label}</Text>
         </span>
       ))}
       {all.length > 4 && ` +${all.length - 4}`}

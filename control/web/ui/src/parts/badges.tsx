@@ -1,5 +1,6 @@
 // Small signs with words: colour is never all that tells.
 import type { ReactNode } from "react";
+import { own } from "../own.ts";
 import { Icon } from "./icon.tsx";
 import { Text } from "./text.tsx";
 
@@ -11,7 +12,7 @@ const verdicts: Record<string, [tone: string, icon: string]> = {
 };
 
 export function Verdict({ of, big = false }: { of: string; big?: boolean }) {
-  const [tone, icon] = verdicts[of] ?? ["quiet", "dots"];
+  const [tone, icon] = own(verdicts, of) ?? ["quiet", "dots"];
   return (
     <span className={`badge ${tone} ${big ? "big" : ""}`}>
       <Icon name={icon} />
@@ -43,7 +44,7 @@ const phases: Record<string, ["good" | "bad" | "warn" | "info" | "quiet", string
 // Phase shows how far something is enforced.
 export function Phase({ of }: { of: string }) {
   if (of === "") return <span className="quiet-text">–</span>;
-  const [tone, icon] = phases[of.toLowerCase()] ?? ["quiet", "dots"];
+  const [tone, icon] = own(phases, of.toLowerCase()) ?? ["quiet", "dots"];
   return (
     <Badge tone={tone} icon={icon}>
       <Text>{of.charAt(0).toUpperCase() + of.slice(1)}</Text>

@@ -3,6 +3,7 @@ import { useView } from "../data.ts";
 import { endOf, searchOf } from "../ids.ts";
 import { count } from "../text.ts";
 import { list, type Workloads } from "../views.ts";
+import { calledOf } from "../words.ts";
 import { Combobox, type Option } from "./combobox.tsx";
 import { Text } from "./text.tsx";
 
@@ -26,7 +27,14 @@ export function EndField({ label, value, onChange, isSearch = false }: { label: 
         value: end,
         shown: (
           <>
-            <Text max={60}>{end}</Text>
+            <span>
+              <Text max={60}>{end}</Text>
+              {calledOf(w.labels) && (
+                <span className="called">
+                  <Text max={40}>{calledOf(w.labels)}</Text>
+                </span>
+              )}
+            </span>
             <span className="quiet-text mono">{w.addresses?.[0] ? <Text max={40}>{w.addresses[0]}</Text> : "no address"}</span>
           </>
         ),

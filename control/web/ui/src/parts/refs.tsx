@@ -1,6 +1,6 @@
 // Names of policies and workloads, as links to their pages.
 import { Link } from "wouter";
-import { kindName, kinds, nameOf, pathOf, shownOf } from "../ids.ts";
+import { kindName, nameOf, pathOf, shownOf } from "../ids.ts";
 import { Hidden } from "./states.tsx";
 import { Text } from "./text.tsx";
 
@@ -9,7 +9,7 @@ export function PolicyRef({ id, max = 64 }: { id: string | undefined; max?: numb
   const kind = id.split("/", 1)[0]!;
   return (
     <Link href={pathOf("policies", id)} className="ref">
-      <abbr className="kind" title={kinds[kind] ? kindName(kind) : undefined}>
+      <abbr className="kind" title={kindName(kind)}>
         <Text max={16}>{kind}</Text>
       </abbr>
       <Text max={max}>{nameOf(id)}</Text>

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-USOBFA2V.js";import"./chunk-DO4WXVZR.js";import"./chunk-CXNKOPPZ.js";import"./chunk-6YKNO6D2.js";import"./chunk-ZAVLI5UC.js";import"./chunk-NKES4P42.js";import"./chunk-VUXLWEV3.js";import"./chunk-ZQ6V4OAA.js";import"./chunk-OTZE26VR.js";export{c as By,a as default,b as needsOf};
