@@ -354,3 +354,40 @@ type undecided struct{ somebody }
 func (undecided) May(context.Context, console.Right) (bool, error) {
 	return false, fmt.Errorf("broken pipe")
 }
+
+// What a preview says of access is the same wherever workloads are that its viewer does not see.
+func TestPreviewTellsNoHiddenAddress(t *testing.T) {
+	changes := 0
+	for seed := range policytest.Seeds(t, 30) {
+		s := policytest.World(policytest.Rand(seed), 10)
+		v := tenant{"ns-a"}
+		with := console.Handler(console.Fixed{Snapshot: s}, v)
+		shared := map[netip.Addr]bool{}
+		for _, w := range s.Workloads.All() {
+			for _, a := range w.Addrs {
+				shared[a] = shared[a] || w.Namespace == "ns-a"
+			}
+		}
+		less := s
+		for id, w := range s.Workloads.All() {
+			if w.Namespace != "ns-a" && !slices.ContainsFunc(w.Addrs, func(a netip.Addr) bool { return shared[a] }) {
+				less.Workloads = less.Workloads.Delete(id)
+			}
+		}
+		without := console.Handler(console.Fixed{Snapshot: less}, v)
+		for _, m := range manifests("ns-a")[:3] {
+			body, err := json.Marshal(map[string]string{"manifests": m})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, b := ask(t, with, http.MethodPost, "/preview", string(body), http.StatusOK), ask(t, without, http.MethodPost, "/preview", string(body), http.StatusOK)
+			if a != b {
+				t.Fatalf("seed %d: %s: %s, and without those who are hidden %s", seed, m, a, b)
+			}
+			changes += strings.Count(a, "prefixes")
+		}
+	}
+	if changes == 0 {
+		t.Error("nothing is said of addresses")
+	}
+}

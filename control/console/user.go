@@ -22,6 +22,8 @@ const (
 	reviewsAtOnce = 32
 	// usersKept is how many users' rights are remembered.
 	usersKept = 1024
+	// rightsKept is how many rights of one user are: a preview may ask for as many as it has objects.
+	rightsKept = 1 << 16
 )
 
 // ServersLife is how long the authorizer that a [Service] is given may remember its answers.
@@ -122,6 +124,9 @@ func (v *reviewed) May(ctx context.Context, right Right) (bool, error) {
 	}
 	v.known.mu.Lock()
 	defer v.known.mu.Unlock()
+	if len(v.known.rights) >= rightsKept {
+		clear(v.known.rights)
+	}
 	v.known.rights[right] = answered{decision == authorizer.DecisionAllow, at}
 	return decision == authorizer.DecisionAllow, nil
 }

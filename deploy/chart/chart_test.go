@@ -314,6 +314,9 @@ func TestRoles(t *testing.T) {
 		{"cluster", "", "create", "", "namespaces", true},
 		{"cluster", other, "create", "rbac.authorization.k8s.io", "rolebindings", true},
 		{"cluster", other, "get", "", "secrets", false},
+		{"tenant", "", "list", "isobar.dev", "targets", false},
+		{"cloud", "", "list", "isobar.dev", "targets", true},
+		{"cluster", "", "list", "isobar.dev", "targets", true},
 		{"cluster", "", "create", "rbac.authorization.k8s.io", "clusterroles", false},
 	} {
 		planetest.Eventually(t, tt.user+" "+tt.verb+" "+tt.resource+" in "+tt.ns, func(ctx context.Context) error {
