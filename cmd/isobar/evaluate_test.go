@@ -23,9 +23,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	called := func() { os.Exit(call(os.Args, os.Stdin, os.Stdout, os.Stderr)) }
 	testscript.Main(m, map[string]func(){
-		"isobar":    func() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
-		plugin.Name: plugin.Main, // which isobar lab calls itself as
+		"isobar":       called,
+		pluginName:     called, // which kubectl calls it as
+		completionName: called,
+		plugin.Name:    plugin.Main, // which isobar lab calls itself as
 	})
 }
 

@@ -21,14 +21,23 @@ func main() {
 		plugin.Main()
 		return
 	}
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(call(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }
 
 // run is the command without its process, for tests. It returns the exit status.
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
+	return call(append([]string{"isobar"}, args...), in, out, errOut)
+}
+
+// call runs the command by the name that it is called by, which argv begins with.
+func call(argv []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmd := root()
+	args, byKubectl := calledAs(argv)
+	if byKubectl {
+		asPlugin(cmd)
+	}
 	cmd.SetArgs(args)
 	cmd.SetIn(in)
 	cmd.SetOut(out)

@@ -82,6 +82,34 @@ func TestPackagesAreReproducible(t *testing.T) {
 	}
 }
 
+// The server's package has the names by which kubectl finds isobar.
+func TestPackagesLinkForKubectl(t *testing.T) {
+	if _, err := exec.LookPath("dpkg-deb"); err != nil {
+		t.Skip("missing: dpkg-deb")
+	}
+	bin := t.TempDir()
+	for _, name := range []string{"isobar", "isobar-agent", "isobar-control-plane"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("binary "+name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range makePackages(t, t.TempDir(), bin, "--arch=amd64") {
+		if filepath.Ext(f) != ".deb" {
+			continue
+		}
+		list, err := exec.Command("dpkg-deb", "--contents", f).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		isServer := strings.HasPrefix(filepath.Base(f), "isobar-server")
+		for _, link := range []string{"./usr/bin/kubectl-isobar -> isobar\n", "./usr/bin/kubectl_complete-isobar -> isobar\n"} {
+			if strings.Contains(string(list), link) != isServer {
+				t.Errorf("%s: has %q: %t, want %t\n%s", filepath.Base(f), link, !isServer, isServer, list)
+			}
+		}
+	}
+}
+
 // The units are what systemd takes.
 func TestUnits(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {

@@ -96,6 +96,7 @@ func sourceDate() (time.Time, error) {
 type part struct {
 	description string
 	binaries    map[string]string // where, and of which command
+	links       map[string]string // where, and to what
 	unit, env   string
 	scripts     string   // prefix of their names
 	dirs        []string // of its own
@@ -111,6 +112,7 @@ var parts = map[string]part{
 	"isobar-server": {
 		description: "Server of network policies for virtual machines\nAn API server with its store and Isobar's controller, without a cluster.",
 		binaries:    map[string]string{"/usr/bin/isobar": "isobar", "/usr/lib/isobar/isobar-control-plane": "isobar-control-plane"},
+		links:       map[string]string{"/usr/bin/kubectl-isobar": "isobar", "/usr/bin/kubectl_complete-isobar": "isobar"}, // kubectl isobar
 		unit:        "isobar-server.service", env: "server.env", scripts: "server",
 		dirs: []string{"/usr/lib/isobar"},
 		deb:  []string{"passwd"}, rpm: []string{"shadow-utils"},
@@ -142,6 +144,9 @@ func (o options) make(name, arch string) error {
 		info.Depends = depends
 		for to, command := range p.binaries {
 			info.Contents = append(info.Contents, file(filepath.Join(dir, command), to, files.TypeFile, 0o755))
+		}
+		for at, to := range p.links {
+			info.Contents = append(info.Contents, file(to, at, files.TypeSymlink, 0o777))
 		}
 		if err := o.write(format, info); err != nil {
 			return fmt.Errorf("%s: %w", format, err)
