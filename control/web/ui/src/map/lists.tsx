@@ -40,11 +40,11 @@ export function GroupList({ picture, within, ways, dim }: { picture: Picture; wi
       { id: "into", head: "Reached by", width: "96px", isNumber: true, cell: (r) => count(r.into) },
       {
         id: "open",
-        head: "",
+        head: "Open",
         width: "80px",
         cell: (r) =>
           canOpen(r.group) && r.group.id !== within ? (
-            <button type="button" className="link above" aria-label={`Show the workloads of ${r.name}`} onClick={() => ways.open(r.group.id)}>
+            <button type="button" className="link above" aria-label={`Open ${r.name}: its workloads`} onClick={() => ways.open(r.group.id)}>
               Open
             </button>
           ) : null,

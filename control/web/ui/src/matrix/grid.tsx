@@ -177,7 +177,7 @@ const Row = memo(function Row({ row, name, names, lookup, look, from, to, active
               onChoose({ row, column }, false);
             }}
           >
-            {look === "symbols" ? symbolOf(cell) : textOf(cell)}
+            <span aria-hidden="true">{look === "symbols" ? symbolOf(cell) : textOf(cell)}</span>
           </div>
         );
       })}

@@ -1,0 +1,3 @@
+// Package console looks at the console as people do: in a browser without a window, on what `isobar up` and
+// `isobar console` serve. What pages show is held against the API, and each page against the rules of accessibility.
+package console
