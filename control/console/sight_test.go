@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
 	"isobar.dev/api/verdict"
 	"isobar.dev/control/console"
 	"isobar.dev/plan"
@@ -163,6 +164,14 @@ func (s secretive) Loops() []console.Loop {
 		return nil
 	}
 	return []console.Loop{{Name: "secret-loop"}}
+}
+
+func (s secretive) Plan(context.Context, isobarv1alpha1.PlanSpec) (isobarv1alpha1.PlanStatus, error) {
+	may, _ := s.v.May(context.Background(), console.Right{Verb: "create", Group: "isobar.dev", Resource: "plans"})
+	if may {
+		return isobarv1alpha1.PlanStatus{}, nil
+	}
+	return isobarv1alpha1.PlanStatus{Targets: []isobarv1alpha1.TargetPlan{{Name: "secret-target"}}}, nil
 }
 
 // A viewer is told nothing of what it may not list, whatever it asks and whatever the answer is.
