@@ -195,6 +195,9 @@ func (c *Controller) updateWorld() {
 		c.sharersChanged(before.Workloads, next.Workloads)
 	}
 	c.lookAtAwaiting()
+	if isFirst || before != next {
+		c.runtime.revision.bump() // views are of it, whether a Target is concerned or not
+	}
 	c.runtime.poke()
 }
 
