@@ -11,13 +11,15 @@ export function calledOf(labels: Record<string, string> | null | undefined): str
   return labels?.[`${imported}cloud-vm-name`] ?? "";
 }
 
-// labelsOf are labels as a list has room for them: what people wrote first, and tags of a cloud by their own keys.
+// sorted are labels with those first that people wrote, then the tags of a cloud.
+export function sorted(labels: Record<string, string> | null | undefined): [key: string, value: string][] {
+  const rank = (key: string) => (key.startsWith(`${imported}tag-`) ? 1 : key.startsWith(imported) ? 2 : 0);
+  return Object.entries(labels ?? {}).sort(([a], [b]) => rank(a) - rank(b) || (a < b ? -1 : 1));
+}
+
+// labelsOf are labels as a list has room for them: those that are imported without what all of them begin with.
 export function labelsOf(labels: Record<string, string> | null | undefined): string[] {
-  const all = Object.entries(labels ?? {});
-  const rank = ([key]: [string, string]) => (key.startsWith(`${imported}tag-`) ? 1 : key.startsWith(imported) ? 2 : 0);
-  return all
-    .sort((a, b) => rank(a) - rank(b) || (a[0] < b[0] ? -1 : 1))
-    .map(([key, value]) => `${key.startsWith(imported) ? key.slice(imported.length).replace(/^tag-/, "") : key}=${value}`);
+  return sorted(labels).map(([key, value]) => `${key.startsWith(imported) ? key.slice(imported.length).replace(/^tag-/, "") : key}=${value}`);
 }
 
 // networkOf is the last part of the name that a cloud gives a network.

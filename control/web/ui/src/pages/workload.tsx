@@ -11,7 +11,7 @@ import { link, usePath } from "../route.ts";
 import { count, counted } from "../text.ts";
 import { type EffectiveRule, list, type Workload } from "../views.ts";
 import { own } from "../own.ts";
-import { calledOf, kindNames } from "../words.ts";
+import { calledOf, kindNames, sorted } from "../words.ts";
 
 export default function WorkloadPage() {
   const id = idOf("workloads", usePath());
@@ -41,7 +41,7 @@ export default function WorkloadPage() {
 }
 
 function Detail({ of: w }: { of: Workload }) {
-  const labels = Object.entries(w.labels ?? {});
+  const labels = sorted(w.labels);
   const policies = Array.isArray(w.policies) ? w.policies : [];
   const rules = list(w.rules);
   return (
@@ -105,7 +105,7 @@ function Detail({ of: w }: { of: Workload }) {
         )}
       </Section>
       {list(w.cloudObjects).length > 0 && (
-        <Section title="In the cloud" note="What of ours enforces policies on it.">
+        <Section title="In the cloud" note="What it is there, and what of ours enforces policies on it.">
           <Sheet label="Cloud objects" head={["Kind", "ID", "Name", "Account", "Detail"]}>
             {list(w.cloudObjects).map((o, i) => (
               <tr key={i}>
@@ -152,11 +152,17 @@ function Detail({ of: w }: { of: Workload }) {
   );
 }
 
+// isIsolation says whether a rule is what a NetworkPolicy does by selecting a Pod. Its rules have no names, so none is mistaken for it.
+function isIsolation(r: EffectiveRule): boolean {
+  return r.tier === "@kubernetes" && r.rule === "isolation";
+}
+
 function Rules({ direction, title, rules, isolated }: { direction: "ingress" | "egress"; title: string; rules: readonly EffectiveRule[]; isolated: boolean }) {
   const mine = rules.filter((r) => r.direction === direction);
+  const written = mine.filter((r) => !isIsolation(r)).length;
   const rest = isolated ? "What none of them allows is dropped." : "What none of them decides is allowed.";
   return (
-    <Section title={title} note={mine.length === 0 ? undefined : `${counted(mine.length, "rule")} in the order in which they are asked. ${rest}`}>
+    <Section title={title} note={mine.length === 0 ? undefined : `${counted(written, "rule")} in the order in which they are asked. ${rest}`}>
       {mine.length === 0 ? (
         <p className="quiet-text">{isolated ? `No rule, and it is isolated: all ${direction} is dropped.` : `No rule: all ${direction} is allowed.`}</p>
       ) : (
@@ -190,16 +196,12 @@ function Rules({ direction, title, rules, isolated }: { direction: "ingress" | "
                 <td>
                   <Verdict of={r.action} />
                 </td>
-                <td>
-                  <Some of={list(r.traffic)} mono none="none" />
-                </td>
-                <td>
-                  <Some of={list(r.peers)} none="nobody" />
-                </td>
+                <td>{isIsolation(r) ? <span className="quiet-text">all else</span> : <Some of={list(r.traffic)} mono none="none" />}</td>
+                <td>{isIsolation(r) ? <span className="quiet-text">anybody</span> : <Some of={list(r.peers)} none="nobody" />}</td>
               </tr>
             ),
           )}
-          {isolated && (
+          {isolated && !mine.some(isIsolation) && (
             <tr>
               <td colSpan={4} className="quiet-text">
                 Isolation: all else
