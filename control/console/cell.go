@@ -98,8 +98,8 @@ func (r *request) told(port string, a reach.Answer) cellAsked {
 	place := map[string]int{}
 	for _, x := range a.By {
 		y := cellBy{x.Pairs, r.exampleID(x.From), r.exampleID(x.To), verdict.AnswerOf(x.Verdict)}
-		r.hideDecision(&y.Egress)
-		r.hideDecision(&y.Ingress)
+		r.hideEnd(&y.Egress, y.From)
+		r.hideEnd(&y.Ingress, y.To)
 		key := fmt.Sprintf("%#v", y.Answer)
 		if n, ok := place[key]; ok {
 			out.By[n].Pairs += y.Pairs
@@ -113,6 +113,14 @@ func (r *request) told(port string, a reach.Answer) cellAsked {
 		out.By, out.MoreBy = out.By[:maxBy], n
 	}
 	return out
+}
+
+// hideEnd leaves out of a decision at an end what the viewer may not see: of an end that is not seen, all but the verdict.
+func (r *request) hideEnd(d *verdict.Decision, id string) {
+	if id == groupHidden {
+		*d = verdict.Decision{Verdict: d.Verdict, Reason: unseen, Hidden: true}
+	}
+	r.hideDecision(d)
 }
 
 // exampleID returns a workload's ID if it is seen.

@@ -473,7 +473,8 @@ func TestHiddenIsNotFound(t *testing.T) {
 		}
 	}
 	c := get[cellOf](t, h, "/cell?port=TCP/5432&from=ns/jobs&to=hidden")
-	if got, want := fmt.Sprint(c.Asked), "[{TCP/5432 4 2 0 [{4 pod/jobs/mail hidden Allow {Allow     default [] false} {Allow     default [] false}} {2 pod/jobs/mail hidden Drop {Allow     default [] false} {Drop     isolation [] true}}]}]"; got != want {
+	if got, want := fmt.Sprint(c.Asked), "[{TCP/5432 4 2 0 [{4 pod/jobs/mail hidden Allow {Allow     default [] false} {Allow     not visible to you [] true}} "+
+		"{2 pod/jobs/mail hidden Drop {Allow     default [] false} {Drop     not visible to you [] true}}]}]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
