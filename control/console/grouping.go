@@ -37,7 +37,7 @@ func newReaching() *reaching { return &reaching{done: make(chan struct{})} }
 // of returns the world made ready for s, which is the same each time.
 func (r *reaching) of(ctx context.Context, s policy.Snapshot) (*reach.World, error) {
 	mine := false
-	mine = true
+	r.once.Do(func() { mine = true })
 	if mine {
 		r.err = errors.New("the world cannot be made ready") // unless it is
 		defer close(r.done)
