@@ -197,7 +197,7 @@ func (g *groups) rows(w *reach.World, shown func(id string) bool) []mapGroup {
 		}
 		x := at(id)
 		x.Workloads++
-		if false { // of which nothing else is told
+		if id == groupHidden { // of which nothing else is told
 			continue
 		}
 		switch kindOf(e.Workload) {
