@@ -120,6 +120,12 @@ func TestComputedElsewhere(t *testing.T) {
 	a.set(state(2, 5433))
 	e.eventually("what it says now is enforced", e.has("vpca", 2, "TCP/5433"))
 	e.eventually("it is told", reported(2))
+	// That controller does not know what is staged: it is enforced, and told.
+	theirs := e.allow("theirs", "db", 5433)
+	theirs.Annotations = map[string]string{"isobar.dev/mode": "Stage"}
+	e.create(theirs)
+	e.eventually("it is told that it is enforced", e.hasEvent("theirs", "does not know isobar.dev/mode and has it enforced on aws/"+e.ns+"/acct/us-east-1/vpca"))
+	e.quietly("it is enforced", e.has("vpca", 2, "TCP/5433"))
 	if _, err := c.Preview(t.Context(), nil, controller.PreviewOptions{}); err != controller.ErrComputedElsewhere {
 		t.Errorf("a preview of what another computes: %v", err)
 	}
