@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { together } from "../src/preview/answer.ts";
-import { added, type Draft, joined, most, sizeOf } from "../src/preview/manifests.ts";
+import { added, type Draft, isTooLarge, joined, most, sizeOf } from "../src/preview/manifests.ts";
 
 const file = (name: string, content: string | Uint8Array) => {
   const bytes = typeof content === "string" ? new TextEncoder().encode(content) : content;
@@ -22,6 +22,11 @@ test("all together have a bound, and a file that takes the place of another does
   assert.deepEqual(one.faults, []);
   const two = await added(one.draft, [file("c.yaml", "y"), file("a.yaml", half)]);
   assert.deepEqual(two.faults.map((f) => f.name), ["c.yaml"]);
+});
+
+test("what counts is what is sent", () => {
+  assert.equal(isTooLarge({ text: "x".repeat(most - 100), files: [] }), false);
+  assert.equal(isTooLarge({ text: "x" + "\n".repeat(most * 0.6), files: [] }), true); // two characters each
 });
 
 test("size is in bytes", () => assert.equal(sizeOf({ text: "ä→", files: [] }), 5));

@@ -10,7 +10,7 @@ import { Text } from "../parts/text.tsx";
 import { Apply } from "../preview/apply.tsx";
 import type { Preview } from "../preview/answer.ts";
 import { Deletes } from "../preview/deletes.tsx";
-import { added, type Draft, joined, keep, kept, most, sizeOf } from "../preview/manifests.ts";
+import { added, type Draft, isTooLarge, joined, keep, kept, sizeOf } from "../preview/manifests.ts";
 import { NothingYet, Results } from "../preview/results.tsx";
 import { useQuery } from "../route.ts";
 import { useSession } from "../session.ts";
@@ -39,7 +39,7 @@ export default function PreviewPage() {
   const manifests = joined(draft);
   const now: Asked = { manifests, deletes: deletes.join("\n") };
   const isOf = answer !== undefined && answer.of.manifests === now.manifests && answer.of.deletes === now.deletes;
-  const fault = size > most ? "All manifests together may have 3 MiB." : "";
+  const fault = isTooLarge(draft) ? "All manifests together may have 1 MiB, as the server reads them." : "";
   const canAsk = fault === "" && (manifests !== "" || deletes.length > 0) && asking === undefined;
 
   useEffect(() => () => asking?.abort(), [asking]);
@@ -172,7 +172,7 @@ function Editor({ draft, size, fault, faults, onChange, onFiles, onAsk }: Editor
     >
       <div className="editor-bar">
         <label htmlFor={id}>Manifests, YAML or JSON, as they would be</label>
-        <span className="quiet-text num">{bytes(size)} of 3 MiB</span>
+        <span className="quiet-text num">{bytes(size)} of 1 MiB</span>
         <button type="button" onClick={() => pick.current?.click()}>
           Choose files…
         </button>

@@ -3,7 +3,7 @@
 export type File = { name: string; text: string; size: number };
 export type Draft = { text: string; files: readonly File[] };
 
-export const most = 3 << 20; // bytes, with all files
+export const most = 1 << 20; // bytes, with all files: what the server takes
 
 let draft: Draft = { text: "", files: [] };
 
@@ -26,6 +26,12 @@ export function joined(d: Draft): string {
   return [d.text, ...d.files.map((f) => f.text)].filter((t) => t.trim() !== "").join("\n---\n");
 }
 
+// isTooLarge says whether the server would refuse a draft for its size, written as JSON.
+export function isTooLarge(d: Draft): boolean {
+  const size = sizeOf(d);
+  return size > most || (size > most / 2 && encoder.encode(JSON.stringify({ manifests: joined(d), delete: [] })).length > most);
+}
+
 // decode reads a file, or says why it cannot be taken.
 export function decode(name: string, bytes: Uint8Array): string {
   if (!/\.(ya?ml|json)$/i.test(name)) throw new Error("only .yaml, .yml and .json are read");
@@ -43,7 +49,7 @@ export async function added(d: Draft, files: readonly { name: string; size: numb
   for (const f of files) {
     const others = sizeOf({ text: d.text, files: [...of.values()].filter((o) => o.name !== f.name) });
     try {
-      if (f.size + others > most) throw new Error("all manifests together may have 3 MiB");
+      if (f.size + others > most) throw new Error("all manifests together may have 1 MiB");
       const text = decode(f.name, new Uint8Array(await f.arrayBuffer()));
       of.set(f.name, { name: f.name, text, size: f.size });
     } catch (e) {
