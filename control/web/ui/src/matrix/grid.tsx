@@ -177,7 +177,7 @@ const Row = memo(function Row({ row, name, names, lookup, look, from, to, active
               onChoose({ row, column }, false);
             }}
           >
-            <span aria-hidden="true">{look === "symbols" ? symbolOf(cell) : textOf(cell)}</span>
+            <span aria-hidden="true"><span aria-hidden="true">{look === "symbols" ? symbolOf(cell) : textOf(cell)}</span></span>
           </div>
         );
       })}

@@ -90,7 +90,7 @@ export function Apply({ manifests, preview, onClose }: { manifests: string; prev
           </>
         )}
         {items.length > 0 && (
-          <Sheet label="Objects" head={["Object", isWritten ? "Outcome" : "Would be", ""]}>
+          <Sheet label="Objects" head={["Object", isWritten ? "Outcome" : "Would be", "Why"]}>
             {items.map((i) => (
               <tr key={i.id}>
                 <td>

@@ -75,7 +75,7 @@ export function Totals({ of: p }: { of: Preview }) {
 function Problems({ of }: { of: readonly Problem[] }) {
   return (
     <Section title="Problems">
-      <Sheet label="Problems" head={["", "Object", "Field", "What is wrong"]}>
+      <Sheet label="Problems" head={["Kind", "Object", "Field", "What is wrong"]}>
         {of.map((p, i) => (
           <tr key={i}>
             <td>{p.warning ? <Badge tone="warn" icon="warn">warning</Badge> : <Badge tone="bad" icon="cross">error</Badge>}</td>
@@ -223,7 +223,7 @@ function Target({ of: t }: { of: TargetPlan }) {
         </ul>
       )}
       {refusals.length > 0 && (
-        <Sheet label={`Refusals of ${plain(t.name)}`} head={["Refused", "Why", "", "Workloads"]}>
+        <Sheet label={`Refusals of ${plain(t.name)}`} head={["Refused", "Why", "Since", "Workloads"]}>
           {refusals.map((r, i) => (
             <tr key={i}>
               <td>
@@ -249,7 +249,7 @@ function Target({ of: t }: { of: TargetPlan }) {
       {changes.length > 0 && (
         <details>
           <summary>{counted(changes.length, "write")}</summary>
-          <Sheet label={`Writes at ${plain(t.name)}`} head={["", "Object", "What changes"]}>
+          <Sheet label={`Writes at ${plain(t.name)}`} head={["Write", "Object", "What changes"]}>
             {changes.map((c, i) => (
               <tr key={i}>
                 <td>
