@@ -161,12 +161,12 @@ const Row = memo(function Row({ row, name, names, lookup, look, from, to, active
       </div>
       {between([from, to], active).map((column) => {
         const cell = lookup.cell(row, column);
+        const shown = look === "symbols" ? symbolOf(cell) : textOf(cell);
         return (
           <div
             key={column}
             role="gridcell"
             aria-colindex={column + 2}
-            aria-label={`${names[row]} to ${names[column]}: ${wordsOf(cell)}`}
             aria-selected={column === chosen}
             tabIndex={column === active ? 0 : -1}
             data-at={`${row} ${column}`}
@@ -177,7 +177,8 @@ const Row = memo(function Row({ row, name, names, lookup, look, from, to, active
               onChoose({ row, column }, false);
             }}
           >
-            <span aria-hidden="true"><span aria-hidden="true">{look === "symbols" ? symbolOf(cell) : textOf(cell)}</span></span>
+            <span aria-hidden="true">{shown}</span>
+            <span className="sr">{`${names[row]} to ${names[column]}: ${wordsOf(cell)}`}</span>
           </div>
         );
       })}
