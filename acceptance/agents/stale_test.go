@@ -142,14 +142,25 @@ func staleCluster(t *testing.T, yield time.Duration) (c *cluster, l *laggard, fr
 	return c, l, fresh, stale
 }
 
-// change makes some changes of several kinds.
+// changes are some, of several kinds, each of which can be made without the others.
+func (c *cluster) changes() []func(model) model {
+	return []func(model) model{
+		func(m model) model { return m.with(c.shop.shut(c.t, m, 0)) },
+		func(m model) model { return m.with(c.shop.open(c.t, m, 1)) },
+		func(m model) model {
+			return m.with(changed(find[*corev1.Pod](c.t, m, c.shop.room(0), "web-0"), func(p *corev1.Pod) { p.Labels["app"] = "db" }))
+		},
+		func(m model) model { return m.with(c.shop.namespace(1, "red")) },
+		func(m model) model { return m.without(find[*corev1.Pod](c.t, m, c.shop.room(1), "api-1")) },
+	}
+}
+
+// change makes the changes.
 func (c *cluster) change() {
 	c.t.Helper()
-	c.set(c.m.with(c.shop.shut(c.t, c.m, 0)))
-	c.set(c.m.with(c.shop.open(c.t, c.m, 1)))
-	c.set(c.m.with(changed(find[*corev1.Pod](c.t, c.m, c.shop.room(0), "web-0"), func(p *corev1.Pod) { p.Labels["app"] = "db" })))
-	c.set(c.m.with(c.shop.namespace(1, "red")))
-	c.set(c.m.without(find[*corev1.Pod](c.t, c.m, c.shop.room(1), "api-1")))
+	for _, change := range c.changes() {
+		c.set(change(c.m))
+	}
 }
 
 // A replica whose API server lags takes nothing back of what another has told, however often
@@ -216,6 +227,17 @@ func TestF06_NobodyIsFarEnough(t *testing.T) {
 		return ""
 	})
 	c.probe.settle("what there is has to do")
+	// Each kind is watched for itself, so that some changes are seen before others.
+	changes := c.changes()
+	for some := range 1 << len(changes) {
+		m := older
+		for i, change := range changes {
+			if some&(1<<i) != 0 {
+				m = change(m)
+			}
+		}
+		c.probe.next(m.snapshot(t))
+	}
 	c.probe.next(newer.snapshot(t))
 	l.release()
 	c.probe.settle("it has come up")

@@ -20,6 +20,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -152,6 +153,7 @@ func TestEstate(t *testing.T) {
 	e := up(t)
 	t.Run("pages", func(t *testing.T) { testPages(t, browser, e) })
 	t.Run("live", func(t *testing.T) { testLive(t, browser, e) })
+	t.Run("preview", func(t *testing.T) { testPreview(t, browser, e) })
 	t.Run("tenant", func(t *testing.T) { testTenant(t, browser, e) })
 	t.Run("wrong token", func(t *testing.T) {
 		p := newTab(t, browser, e.url)
@@ -172,7 +174,7 @@ var each = []struct {
 	name, path string
 	texts      []string
 }{
-	{"map", "/map", nil},
+	{"map", "/map?by=workload", nil},
 	{"map-list", "/map?as=list", []string{"shop", "jobs", "dev"}},
 	{"matrix", "/matrix?" + url.Values{"by": {"namespace"}, "port": {"TCP/5432", "TCP/22"}}.Encode(), []string{"shop", "jobs", "TCP/5432"}},
 	{"explain", "/explain?" + url.Values{"from": {"jobs/cleanup"}, "to": {"jobs/report"}, "port": {"TCP/22"}}.Encode(), []string{"Drop", "jobs/report"}},
@@ -180,6 +182,8 @@ var each = []struct {
 	{"workloads", "/workloads", []string{"db-1", "warehouse-1", "cleanup"}},
 	{"preview", "/preview", nil},
 	{"accounts", "/accounts", []string{"shop", "us-east-1", "eu-west-1"}},
+	{"policy", "/policies/annp/shop/db", []string{"Realized", "5432"}},
+	{"workload", "/workloads/pod/jobs/report", []string{"report-http", "jobs"}},
 }
 
 // testPages looks at each page in both themes and at two widths.
@@ -196,14 +200,18 @@ func testPages(t *testing.T, browser context.Context, e *estate) {
 				p.awaitText(text)
 			}
 			p.axe(one.name + ", " + theme)
-			p.picture(one.name + "-" + theme)
+			if one.name != "map-list" {
+				p.picture(one.name + "-" + theme)
+			}
 			p.size(390, 844)
 			p.await(one.path, settled)
 			if wide := eval[int](p, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
 				t.Errorf("%s: at the width of a phone the page is %d pixels wider than that", one.path, wide)
 			}
 			p.axe(one.name + ", " + theme + ", phone")
-			p.picture(one.name + "-" + theme + "-phone")
+			if theme == "light" && one.name != "map" { // whose list is shown on a phone
+				p.picture(one.name + "-phone")
+			}
 		}
 	}
 }
@@ -253,12 +261,59 @@ func testLive(t *testing.T, browser context.Context, e *estate) {
 	}
 }
 
+// testPreview looks at what a policy would do, has it written, and looks at it.
+func testPreview(t *testing.T, browser context.Context, e *estate) {
+	const manifest = `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {namespace: jobs, name: previewed}
+spec:
+  podSelector: {matchLabels: {app: cleanup}}
+  policyTypes: [Ingress]
+  ingress:
+  - from: [{podSelector: {matchLabels: {app: report}}}]
+`
+	client, err := kubernetes.NewForConfig(e.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := client.NetworkingV1().NetworkPolicies("jobs")
+	p := newTab(t, browser, e.url)
+	p.logIn(e.token)
+	p.open("/preview")
+	p.await("the page", settled)
+	p.do(chromedp.SendKeys(chromedp.CSS("main textarea"), manifest), chromedp.KeyEvent("\r", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	p.await("whose access changes", `document.querySelector('[aria-label="What would change"] a[href="/workloads/pod/jobs/cleanup"]') !== null`)
+	p.await("who loses access", `/lost|loses/i.test(document.querySelector('[aria-label="What would change"]').innerText)`)
+	p.axe("preview with changes")
+	p.picture("preview-changes-light")
+	if _, err := policies.Get(t.Context(), "previewed", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Fatalf("a preview has written it: %v", err)
+	}
+	press := func(within, text string) {
+		t.Helper()
+		p.await("the button "+text, fmt.Sprintf(`[...document.querySelectorAll(%s)].some(b => b.innerText.trim().startsWith(%s) && !b.disabled)`, quoted(within+" button"), quoted(text)))
+		eval[chromedp.Void](p, fmt.Sprintf(`[...document.querySelectorAll(%s)].find(b => b.innerText.trim().startsWith(%s)).click()`, quoted(within+" button"), quoted(text)))
+	}
+	press("main", "Apply")
+	press("dialog[open]", "Apply")
+	p.await("that it is written", `document.querySelector("#apply-title")?.innerText === "Applied"`)
+	if _, err := policies.Get(t.Context(), "previewed", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := policies.Delete(t.Context(), "previewed", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // testTenant looks at all pages as somebody who may read one namespace, also at what pages are sent.
 func testTenant(t *testing.T, browser context.Context, e *estate) {
 	p := newTab(t, browser, e.url)
 	p.logIn(e.tenant(t, "jobs"))
 	secret := regexp.MustCompile(`\bshop\b|"dev"|\bdev/|db-1|warehouse|bi-1|sandbox|10\.10\.|vpc-`)
 	for _, one := range each {
+		if one.name == "policy" { // which shows what was asked for
+			continue
+		}
 		p.open(one.path)
 		p.await(one.path, settled)
 		if text := p.text(); secret.MatchString(text) {

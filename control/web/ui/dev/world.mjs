@@ -231,14 +231,14 @@ function preview(asked, bounded) {
   const out = {
     problems: [{ object: "NetworkPolicy shop/db", field: "spec.egress[1]", message: "a name of DNS is not seen by a cloud", warning: true }],
     changes: [
-      { from: { workloads: ["pod/jobs/report"], prefixes: ["0.0.0.0/1", "128.0.0.0/2"] }, to: { workloads: ["pod/shop/db"] }, lost: [{ traffic: "all traffic", before: "allow", after: "drop" }] },
+      { from: { workloads: ["jobs/report"], prefixes: ["0.0.0.0/1", "128.0.0.0/2"] }, to: { workloads: ["shop/db"] }, lost: [{ traffic: "all traffic", before: "allow", after: "drop" }] },
       {
-        from: { workloads: workloads.slice(0, 9).map((w) => w.id).concat(`pod/shop/${hostile[0]}`) }, to: { workloads: ["pod/shop/db"] },
+        from: { workloads: workloads.slice(0, 9).map((w) => (w.id.startsWith("pod/") ? w.id.slice(4) : w.id.replace("/", ":"))).concat(`shop/${hostile[0]}`) }, to: { workloads: ["shop/db"] },
         gained: [{ traffic: "TCP/5432", before: "drop", after: "allow" }, { traffic: "UDP/53", before: "drop", after: "depends" }],
         lost: [{ traffic: "UDP/1-52", before: "allow", after: "drop" }, { traffic: "ICMP", before: "allow", after: "drop" }],
         changed: [{ traffic: "TCP/22", before: "drop", after: "reject" }],
       },
-      { from: { workloads: ["pod/shop/new"], added: true }, to: { workloads: ["pod/shop/db"] }, gained: [{ traffic: "TCP/5432", before: "absent", after: "allow" }] },
+      { from: { workloads: ["shop/new"], added: true }, to: { workloads: ["shop/db"] }, gained: [{ traffic: "TCP/5432", before: "absent", after: "allow" }] },
     ],
     totals: { gained: 3, lost: 2, changed: 1 },
     targets: [

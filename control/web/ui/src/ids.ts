@@ -38,6 +38,12 @@ export function endOf(id: string): string {
   return "";
 }
 
+// idOfEnd is the ID of a workload that a change of access names: shop/web, node:n1, ee:prod/virtualmachine-i-1.
+export function idOfEnd(end: string): string {
+  const m = /^([a-z]+):(.+)$/s.exec(end);
+  return m ? `${m[1]}/${m[2]}` : `pod/${end}`;
+}
+
 // shownOf is how a workload is called: a VM that a cloud tells of by its own name, not by that of the entity which stands for it.
 export function shownOf(id: string): { kind: string; name: string } {
   const end = endOf(id);

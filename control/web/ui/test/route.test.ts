@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { search, statusOf } from "../src/api.ts";
-import { endOf, idOf, pathOf, policyOf, shownOf } from "../src/ids.ts";
+import { endOf, idOf, idOfEnd, pathOf, policyOf, shownOf } from "../src/ids.ts";
 import { changed } from "../src/query.ts";
 
 test("an ID survives being a path", () => {
@@ -24,6 +24,17 @@ test("workloads as ends of a flow", () => {
     ["", ""],
   ];
   for (const [id, want] of rows) assert.equal(endOf(id), want, id);
+});
+
+test("workloads that a change of access names", () => {
+  const rows: [string, string][] = [
+    ["shop/web", "pod/shop/web"],
+    ["node:n1", "node/n1"],
+    ["ee:prod/virtualmachine-i-1", "ee/prod/virtualmachine-i-1"],
+    ["service:shop/db", "service/shop/db"],
+    ["pod/web", "pod/pod/web"],
+  ];
+  for (const [end, want] of rows) assert.equal(idOfEnd(end), want, end);
 });
 
 test("the policy of a decision", () => {

@@ -11,7 +11,7 @@ export function PolicyRef({ id, max = 64 }: { id: string | undefined; max?: numb
     <Link href={pathOf("policies", id)} className="ref">
       <abbr className="kind" title={kindName(kind)}>
         <Text max={16}>{kind}</Text>
-      </abbr>
+      </abbr>{" "}
       <Text max={max}>{nameOf(id)}</Text>
     </Link>
   );
@@ -24,7 +24,7 @@ export function WorkloadRef({ id, max = 64 }: { id: string | undefined; max?: nu
     <Link href={pathOf("workloads", id)} className="ref">
       <abbr className="kind">
         <Text max={16}>{kind}</Text>
-      </abbr>
+      </abbr>{" "}
       <Text max={max}>{name}</Text>
     </Link>
   );

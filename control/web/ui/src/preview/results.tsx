@@ -1,5 +1,6 @@
 // What writes would do: to access, and at the places that enforce.
 import { type ReactNode, useState } from "react";
+import { idOfEnd } from "../ids.ts";
 import { Badge } from "../parts/badges.tsx";
 import { Section, Sheet, Some } from "../parts/facts.tsx";
 import { Icon } from "../parts/icon.tsx";
@@ -144,7 +145,7 @@ function Ends({ of }: { of: Side }) {
   const workloads = list(of.workloads);
   const shown = all ? workloads : workloads.slice(0, 4);
   const prefixes = list(of.prefixes);
-  const parts: ReactNode[] = shown.map((id) => <WorkloadRef key={id} id={id} max={60} />);
+  const parts: ReactNode[] = shown.map((end) => <WorkloadRef key={end} id={idOfEnd(end)} max={60} />);
   return (
     <span className="ends">
       {of.added && <Badge tone="info">new</Badge>}
