@@ -174,7 +174,7 @@ var each = []struct {
 	name, path string
 	texts      []string
 }{
-	{"map", "/map?by=workload", nil},
+	{"map", "/map?by=label%3Anephe.antrea.io%2Ftag-Role", nil},
 	{"map-list", "/map?as=list", []string{"shop", "jobs", "dev"}},
 	{"matrix", "/matrix?" + url.Values{"by": {"namespace"}, "port": {"TCP/5432", "TCP/22"}}.Encode(), []string{"shop", "jobs", "TCP/5432"}},
 	{"explain", "/explain?" + url.Values{"from": {"jobs/cleanup"}, "to": {"jobs/report"}, "port": {"TCP/22"}}.Encode(), []string{"Drop", "jobs/report"}},

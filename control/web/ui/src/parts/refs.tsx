@@ -11,7 +11,8 @@ export function PolicyRef({ id, max = 64 }: { id: string | undefined; max?: numb
     <Link href={pathOf("policies", id)} className="ref">
       <abbr className="kind" title={kindName(kind)}>
         <Text max={16}>{kind}</Text>
-      </abbr>{" "}
+      </abbr>
+      <span className="sr">: </span>
       <Text max={max}>{nameOf(id)}</Text>
     </Link>
   );
@@ -24,7 +25,8 @@ export function WorkloadRef({ id, max = 64 }: { id: string | undefined; max?: nu
     <Link href={pathOf("workloads", id)} className="ref">
       <abbr className="kind">
         <Text max={16}>{kind}</Text>
-      </abbr>{" "}
+      </abbr>
+      <span className="sr">: </span>
       <Text max={max}>{name}</Text>
     </Link>
   );
