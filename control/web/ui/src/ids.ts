@@ -51,6 +51,11 @@ export function shownOf(id: string): { kind: string; name: string } {
   return { kind: id.split("/", 1)[0]!, name: nameOf(id) };
 }
 
+// groupName is how a group of workloads is called: one of a VM alone as the VM is.
+export function groupName(g: { id: string; name: string }): string {
+  return g.id.startsWith("ee/") ? shownOf(g.id).name : g.name;
+}
+
 // nameOf is an ID without its kind.
 export function nameOf(id: string): string {
   const i = id.indexOf("/");

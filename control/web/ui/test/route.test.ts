@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { search, statusOf } from "../src/api.ts";
-import { endOf, idOf, idOfEnd, pathOf, policyOf, shownOf } from "../src/ids.ts";
+import { endOf, groupName, idOf, idOfEnd, pathOf, policyOf, shownOf } from "../src/ids.ts";
 import { changed } from "../src/query.ts";
 
 test("an ID survives being a path", () => {
@@ -24,6 +24,12 @@ test("workloads as ends of a flow", () => {
     ["", ""],
   ];
   for (const [id, want] of rows) assert.equal(endOf(id), want, id);
+});
+
+test("groups that are one workload", () => {
+  assert.equal(groupName({ id: "ee/prod/virtualmachine-i-1", name: "prod/virtualmachine-i-1" }), "prod/i-1");
+  assert.equal(groupName({ id: "ee/dc/old", name: "dc/old" }), "dc/old");
+  assert.equal(groupName({ id: "ns/ee", name: "ee" }), "ee");
 });
 
 test("workloads that a change of access names", () => {

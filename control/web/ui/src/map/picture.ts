@@ -1,5 +1,5 @@
 // What the map draws of a view.
-import { kindName as policyKindName, shownOf } from "../ids.ts";
+import { groupName, kindName as policyKindName } from "../ids.ts";
 import { counted, plain, shortened } from "../text.ts";
 import { list, type GroupKind, type MapEdge, type MapGroup, type WorldMap } from "../views.ts";
 import type { Pull, Spot } from "./layout.ts";
@@ -65,8 +65,7 @@ function clusterOf(g: MapGroup, within: string): string {
 }
 
 export function nameOfGroup(g: { id: string; name: string }): string {
-  if (g.id === "outside") return "Outside";
-  return g.id.startsWith("ee/") ? shownOf(g.id).name : g.name;
+  return g.id === "outside" ? "Outside" : groupName(g);
 }
 
 // pictureOf never fails: an edge of a group that is not there is left out, and counted in stray.

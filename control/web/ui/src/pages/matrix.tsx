@@ -1,5 +1,6 @@
 import { useMemo, useState } from "react";
 import { useView } from "../data.ts";
+import { groupName } from "../ids.ts";
 import { Lookup, type Point } from "../matrix/cells.ts";
 import { Grid } from "../matrix/grid.tsx";
 import { CellPanel } from "../matrix/panel.tsx";
@@ -37,11 +38,12 @@ export default function MatrixPage() {
   );
 }
 
-function Cells({ data, by, ports, dim }: { data: Matrix; by: string; ports: readonly string[]; dim: boolean }) {
+function Cells({ data: told, by, ports, dim }: { data: Matrix; by: string; ports: readonly string[]; dim: boolean }) {
+  const data = useMemo(() => ({ ...told, groups: list(told.groups).map((g) => ({ ...g, name: groupName(g) })) }), [told]);
   const query = useQuery();
   const isNarrow = useIsNarrow();
   const [byKey, setByKey] = useState(false);
-  const groups = list(data.groups);
+  const groups = data.groups;
   const [from, to] = [query.get("from"), query.get("to")];
   const look = query.get("cells") === "counts" ? "counts" : query.get("cells") === "symbols" ? "symbols" : groups.length <= 14 ? "counts" : "symbols";
   const chosen = useMemo((): Point | undefined => {
