@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -281,7 +282,9 @@ spec:
 	p.logIn(e.token)
 	p.open("/preview")
 	p.await("the page", settled)
-	p.do(chromedp.SendKeys(chromedp.CSS("main textarea"), manifest), chromedp.KeyEvent("\r", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	p.do(chromedp.Focus(chromedp.CSS("main textarea")))
+	call(p, input.InsertText, input.InsertTextParams{Text: manifest}) // as if pasted
+	p.do(chromedp.KeyEvent("\r", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
 	p.await("whose access changes", `document.querySelector('[aria-label="What would change"] a[href="/workloads/pod/jobs/cleanup"]') !== null`)
 	p.await("who loses access", `/lost|loses/i.test(document.querySelector('[aria-label="What would change"]').innerText)`)
 	p.axe("preview with changes")

@@ -1,8 +1,9 @@
-import { lazy, type ReactNode, Suspense, useEffect, useRef, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
 import { onAnnounce } from "./announce.ts";
 import { listen, pause, useLive } from "./events.ts";
 import { Help } from "./help.tsx";
+import { type Later, later } from "./later.tsx";
 import { Icon } from "./parts/icon.tsx";
 import { Text } from "./parts/text.tsx";
 import { usePath } from "./route.ts";
@@ -15,16 +16,22 @@ import { Loading } from "./parts/states.tsx";
 import { PageBoundary } from "./boundary.tsx";
 import { list, type Session } from "./views.ts";
 
-export type Place = { path: string; name: string; key: string; icon: string; page: React.LazyExoticComponent<() => ReactNode>; detail?: React.LazyExoticComponent<() => ReactNode> };
+export type Place = { path: string; name: string; key: string; icon: string; page: Later<object>; detail?: Later<object> };
+
+const waiting = (
+  <div className="page">
+    <Loading what="the page" />
+  </div>
+);
 
 export const places: readonly Place[] = [
-  { path: "/map", name: "Map", key: "m", icon: "map", page: lazy(() => import("./pages/map.tsx")) },
-  { path: "/matrix", name: "Matrix", key: "x", icon: "matrix", page: lazy(() => import("./pages/matrix.tsx")) },
-  { path: "/explain", name: "Explain", key: "e", icon: "explain", page: lazy(() => import("./pages/explain.tsx")) },
-  { path: "/policies", name: "Policies", key: "p", icon: "policies", page: lazy(() => import("./pages/policies.tsx")), detail: lazy(() => import("./pages/policy.tsx")) },
-  { path: "/workloads", name: "Workloads", key: "w", icon: "workloads", page: lazy(() => import("./pages/workloads.tsx")), detail: lazy(() => import("./pages/workload.tsx")) },
-  { path: "/preview", name: "Preview", key: "v", icon: "preview", page: lazy(() => import("./pages/preview.tsx")) },
-  { path: "/accounts", name: "Accounts", key: "a", icon: "accounts", page: lazy(() => import("./pages/accounts.tsx")) },
+  { path: "/map", name: "Map", key: "m", icon: "map", page: later(() => import("./pages/map.tsx"), waiting) },
+  { path: "/matrix", name: "Matrix", key: "x", icon: "matrix", page: later(() => import("./pages/matrix.tsx"), waiting) },
+  { path: "/explain", name: "Explain", key: "e", icon: "explain", page: later(() => import("./pages/explain.tsx"), waiting) },
+  { path: "/policies", name: "Policies", key: "p", icon: "policies", page: later(() => import("./pages/policies.tsx"), waiting), detail: later(() => import("./pages/policy.tsx"), waiting) },
+  { path: "/workloads", name: "Workloads", key: "w", icon: "workloads", page: later(() => import("./pages/workloads.tsx"), waiting), detail: later(() => import("./pages/workload.tsx"), waiting) },
+  { path: "/preview", name: "Preview", key: "v", icon: "preview", page: later(() => import("./pages/preview.tsx"), waiting) },
+  { path: "/accounts", name: "Accounts", key: "a", icon: "accounts", page: later(() => import("./pages/accounts.tsx"), waiting) },
 ];
 
 function placeOf(path: string): { place: Place; isDetail: boolean } | undefined {
@@ -34,6 +41,10 @@ function placeOf(path: string): { place: Place; isDetail: boolean } | undefined 
   }
   return path === "/" ? { place: places[0]!, isDetail: false } : undefined;
 }
+
+// The page that is asked for comes while it is asked who is logged in. What goes wrong is told when it is shown.
+const first = placeOf(location.pathname);
+(first?.isDetail ? first.place.detail : first?.place.page)?.load().catch(() => {});
 
 export function Shell({ session }: { session: Session }) {
   const path = usePath();
@@ -78,9 +89,7 @@ export function Shell({ session }: { session: Session }) {
       </header>
       <main id="main" tabIndex={-1}>
         <PageBoundary key={path}>
-          <Suspense fallback={<div className="page"><Loading what="the page" /></div>}>
-            {Shown ? <Shown key={path} /> : <NotFound />}
-          </Suspense>
+          {Shown ? <Shown key={path} /> : <NotFound />}
         </PageBoundary>
       </main>
       <Announcer />

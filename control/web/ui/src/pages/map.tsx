@@ -1,5 +1,6 @@
-import { Component, lazy, type ReactNode, Suspense, useEffect, useMemo, useRef, useState } from "react";
+import { Component, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
 import { useView } from "../data.ts";
+import { later } from "../later.tsx";
 import type { Chosen, Handle } from "../map/canvas.tsx";
 import { place, sliced } from "../map/layout.ts";
 import { Legend } from "../map/legend.tsx";
@@ -20,7 +21,7 @@ import { count, counted } from "../text.ts";
 import { useAnnounced } from "../useannounced.ts";
 import { list, type MapGroup, type WorldMap } from "../views.ts";
 
-const Canvas = lazy(() => import("../map/canvas.tsx"));
+const Canvas = later(() => import("../map/canvas.tsx"), <Loading what="the map" />);
 
 export default function MapPage() {
   const query = useQuery();
@@ -31,6 +32,9 @@ export default function MapPage() {
   const canDraw = !isLost && hasWebGL();
   const as = query.get("as") || (isNarrow ? "list" : "map");
   const isList = as === "list" || !canDraw;
+  useEffect(() => {
+    if (!isList) Canvas.load().catch(() => {}); // while the view is on its way; a fault is told when it is shown
+  }, [isList]);
   return (
     <Page
       title="Map"
@@ -237,9 +241,7 @@ function Drawn(props: DrawnProps) {
   if (!done) return <Loading what="the map" />;
   return (
     <CanvasBoundary onFault={onLost}>
-      <Suspense fallback={<Loading what="the map" />}>
-        <Canvas picture={done.picture} positions={done.positions} chosen={props.chosen} onChoose={props.onChoose} onOpen={props.onOpen} onLost={onLost} handle={props.handle} />
-      </Suspense>
+      <Canvas picture={done.picture} positions={done.positions} chosen={props.chosen} onChoose={props.onChoose} onOpen={props.onOpen} onLost={onLost} handle={props.handle} />
     </CanvasBoundary>
   );
 }

@@ -12,7 +12,6 @@ export function PolicyRef({ id, max = 64 }: { id: string | undefined; max?: numb
       <abbr className="kind" title={kindName(kind)}>
         <Text max={16}>{kind}</Text>
       </abbr>
-      <span className="sr">: </span>
       <Text max={max}>{nameOf(id)}</Text>
     </Link>
   );
@@ -26,7 +25,6 @@ export function WorkloadRef({ id, max = 64 }: { id: string | undefined; max?: nu
       <abbr className="kind">
         <Text max={16}>{kind}</Text>
       </abbr>
-      <span className="sr">: </span>
       <Text max={max}>{name}</Text>
     </Link>
   );
