@@ -150,9 +150,8 @@ add rule ip docker post ip saddr 172.17.0.0/16 oifname "eth*" masquerade`).Combi
 	}
 	w.wants("with policies", append(inside, from(80, lab.Drop), from(81, lab.Allow))...)
 	w.world(policyOf("  ingress: [{action: Drop, ports: [{protocol: TCP, port: 80}]}]\n"))
-	w.isIn(runtimev1alpha1.AgentEnforcing, 1)
+	w.await("the new rules", func() error { return published(8081) })
 	w.await("by the port that was asked for", func() error { return published(8080) })
-	w.must(published(8081))
 
 	// Another bridge is found, and before it is, it is none that leads to others.
 	w.must(w.vm.Do(func(ns.NetNS) error {
