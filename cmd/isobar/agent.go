@@ -19,6 +19,8 @@ func agentCommand() *cobra.Command {
 	return cmd
 }
 
+var agentStatusFormats = []string{"text", "json", "yaml"}
+
 func agentStatusCommand() *cobra.Command {
 	var addr, output string
 	cmd := &cobra.Command{
@@ -31,18 +33,18 @@ or that it is not known; 1 that the agent could not be asked.`,
   isobar agent status -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "" && output != "json" {
-				return fmt.Errorf("-o %q: want json, or nothing", output)
+			if err := checkFormat(output, agentStatusFormats...); err != nil {
+				return err
 			}
 			text, err := askAgent(addr, "/status", 1<<20)
 			if err != nil {
 				return err
 			}
 			if r, isVM, err := vm.ParseReply(text); err == nil && isVM {
-				if output == "json" {
-					fmt.Fprintln(cmd.OutOrStdout(), string(text))
-				} else {
+				if !isObject(output) {
 					r.Print(cmd.OutOrStdout())
+				} else if err := writeObject(cmd.OutOrStdout(), output, json.RawMessage(text)); err != nil {
+					return err
 				}
 				if !r.IsWhole() {
 					return exitStatus(2)
@@ -53,7 +55,7 @@ or that it is not known; 1 that the agent could not be asked.`,
 		},
 	}
 	cmd.Flags().StringVar(&addr, "health-addr", "127.0.0.1:10351", "address that the agent was given by --health-addr")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or empty for text")
+	addFormats(cmd, &output, agentStatusFormats...)
 	return cmd
 }
 
@@ -91,8 +93,10 @@ func printAgentStatus(out io.Writer, text []byte, output string) error {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return fmt.Errorf("the agent's answer cannot be read: %w", err)
 	}
-	if output == "json" {
-		fmt.Fprintln(out, string(text))
+	if isObject(output) {
+		if err := writeObject(out, output, json.RawMessage(text)); err != nil {
+			return err
+		}
 	} else {
 		state := "enforcing"
 		switch {

@@ -36,6 +36,8 @@ func (n nameStatus) print(out io.Writer) {
 	}
 }
 
+var agentNamesFormats = []string{"table", "json", "yaml"}
+
 func agentNamesCommand() *cobra.Command {
 	var addr, output string
 	cmd := &cobra.Command{
@@ -48,8 +50,8 @@ characters.`,
   isobar agent names '*.example.com' -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "" && output != "json" {
-				return fmt.Errorf("-o %q: want json, or nothing", output)
+			if err := checkFormat(output, agentNamesFormats...); err != nil {
+				return err
 			}
 			text, err := askAgent(addr, "/names", 64<<20)
 			if err != nil {
@@ -59,7 +61,7 @@ characters.`,
 		},
 	}
 	cmd.Flags().StringVar(&addr, "health-addr", "127.0.0.1:10351", "address that the agent was given by --health-addr")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, or empty for text")
+	addFormats(cmd, &output, agentNamesFormats...)
 	return cmd
 }
 
@@ -82,10 +84,8 @@ func printAgentNames(out io.Writer, text []byte, pattern, output string) error {
 	if pattern != "" {
 		all = slices.DeleteFunc(all, func(n knownName) bool { return !policy.MatchesName(pattern, n.Name) })
 	}
-	if output == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(all)
+	if isObject(output) {
+		return writeObject(out, output, all)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tADDRESS\tUNTIL")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"sigs.k8s.io/yaml"
+
 	"isobar.dev/api/verdict"
 	"isobar.dev/compile"
 	"isobar.dev/policy"
@@ -57,7 +59,8 @@ type answerLine struct {
 	verdict.Answer
 }
 
-func writeJSON(out io.Writer, questions []question) error {
+// writeObjects writes JSON lines, or documents of YAML.
+func writeObjects(out io.Writer, format string, questions []question) error {
 	w := bufio.NewWriter(out)
 	for _, q := range questions {
 		v := q.verdict
@@ -70,10 +73,17 @@ func writeJSON(out io.Writer, questions []question) error {
 			return err
 		}
 		// Both are objects, and neither is empty.
-		w.Write(asked[:len(asked)-1])
-		w.WriteByte(',')
-		w.Write(answer[1:])
-		w.WriteByte('\n')
+		line := append(asked[:len(asked)-1], ',')
+		line = append(line, answer[1:]...)
+		if format == "yaml" {
+			if line, err = yaml.JSONToYAML(line); err != nil {
+				return err
+			}
+			w.WriteString("---\n")
+		} else {
+			line = append(line, '\n')
+		}
+		w.Write(line)
 	}
 	return w.Flush()
 }

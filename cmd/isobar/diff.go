@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	diffFormats = []string{"table", "json", "markdown"}
+	diffFormats = []string{"table", "json", "yaml", "markdown"}
 	diffFailOn  = []string{"gained", "lost"}
 )
 
@@ -107,8 +107,8 @@ func (f *diffFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writer
 	}
 	d := diffAnswer(verdict.DiffOf(changes))
 	switch f.output {
-	case "json":
-		err = writeObject(out, "json", d)
+	case "json", "yaml":
+		err = writeObject(out, f.output, d)
 	case "markdown":
 		err = d.markdown(out)
 	default:

@@ -13,6 +13,8 @@ import (
 	"isobar.dev/source/manifest"
 )
 
+var evaluateFormats = []string{"table", "json", "yaml"}
+
 type evaluateFlags struct {
 	files         []string
 	flow          string
@@ -58,7 +60,8 @@ The exit status is 0 when every flow was evaluated, whatever the verdicts.`,
 	flags.BoolVar(&f.allPairs, "all-pairs", false, "every workload to every other; needs --port")
 	flags.StringVar(&f.port, "port", "", "PROTO/PORT for --all-pairs")
 	flags.StringVar(&f.via, "via", "meaning", "what answers: "+strings.Join(viaNames(), ", "))
-	flags.StringVarP(&f.output, "output", "o", "table", "table or json (JSON lines)")
+	addFormats(cmd, &f.output, evaluateFormats...)
+	flags.Lookup("output").Usage += "; json is a line for each flow, yaml a document"
 	flags.BoolVar(&f.ignoreUnknown, "ignore-unknown", false, "skip kinds that are not known, with a warning")
 	f.staged.add(cmd, "as if staged policies were enforced")
 	_ = cmd.MarkFlagRequired("filename")
@@ -67,13 +70,12 @@ The exit status is 0 when every flow was evaluated, whatever the verdicts.`,
 	cmd.MarkFlagsMutuallyExclusive("flow", "flows", "all-pairs")
 	cmd.MarkFlagsRequiredTogether("all-pairs", "port")
 	_ = cmd.RegisterFlagCompletionFunc("via", cobra.FixedCompletions(viaNames(), cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func (f *evaluateFlags) run(in io.Reader, out, errOut io.Writer) error {
-	if f.output != "table" && f.output != "json" {
-		return fmt.Errorf("--output %q: want table or json", f.output)
+	if err := checkFormat(f.output, evaluateFormats...); err != nil {
+		return err
 	}
 	if f.flows == "-" && slices.Contains(f.files, "-") {
 		return fmt.Errorf("--flows and --filename cannot both read the standard input")
@@ -102,8 +104,8 @@ func (f *evaluateFlags) run(in io.Reader, out, errOut io.Writer) error {
 			return fmt.Errorf("%s: %w", q.where, err)
 		}
 	}
-	if f.output == "json" {
-		return writeJSON(out, questions)
+	if isObject(f.output) {
+		return writeObjects(out, f.output, questions)
 	}
 	if f.allPairs {
 		return writeMatrix(out, questions)

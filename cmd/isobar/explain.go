@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -16,6 +15,8 @@ import (
 	"isobar.dev/api/verdict"
 	"isobar.dev/policy"
 )
+
+var explainFormats = []string{"table", "json", "yaml"}
 
 type explainFlags struct {
 	worldFlags
@@ -66,25 +67,12 @@ The exit status is 0 when there is an answer, whatever it is.`,
 	flags.Uint16Var(&f.sourcePort, "source-port", 0, "source port; without it the strictest answer over all")
 	flags.BoolVar(&f.all, "all", false, "list the rules that apply to others, too")
 	f.staged.add(cmd, "as if staged policies were enforced")
-	addFormats(cmd, &f.output, "table", "json")
+	addFormats(cmd, &f.output, explainFormats...)
 	return cmd
 }
 
-// addFormats adds -o, whose default is the first format.
-func addFormats(cmd *cobra.Command, output *string, formats ...string) {
-	cmd.Flags().StringVarP(output, "output", "o", formats[0], strings.Join(formats, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-}
-
-func checkFormat(output string, formats ...string) error {
-	if !slices.Contains(formats, output) {
-		return fmt.Errorf("-o %s: want %s", output, strings.Join(formats, ", "))
-	}
-	return nil
-}
-
 func (f *explainFlags) run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) error {
-	if err := checkFormat(f.output, "table", "json"); err != nil {
+	if err := checkFormat(f.output, explainFormats...); err != nil {
 		return err
 	}
 	ask := flowLine{From: args[0], To: args[1], ToName: f.toName}
@@ -107,8 +95,8 @@ func (f *explainFlags) run(ctx context.Context, args []string, in io.Reader, out
 	if err != nil {
 		return err
 	}
-	if f.output == "json" {
-		return writeObject(out, "json", e)
+	if isObject(f.output) {
+		return writeObject(out, f.output, e)
 	}
 	return printExplained(out, e)
 }

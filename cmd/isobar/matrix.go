@@ -14,7 +14,7 @@ import (
 	"isobar.dev/policy/reach"
 )
 
-var matrixFormats = []string{"table", "json", "markdown", "dot", "mermaid", "svg"}
+var matrixFormats = []string{"table", "json", "yaml", "markdown", "dot", "mermaid", "svg"}
 
 type matrixFlags struct {
 	worldFlags
@@ -105,8 +105,8 @@ func (f *matrixFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writ
 	if err := m.fill(ctx, w, group, flows); err != nil {
 		return err
 	}
-	if f.output == "json" {
-		return writeObject(out, "json", m)
+	if isObject(f.output) {
+		return writeObject(out, f.output, m)
 	}
 	return m.print(out, f.output)
 }

@@ -62,18 +62,3 @@ func (f *onlineFlags) load() (*rest.Config, string, error) {
 	config.Timeout = requestTimeout
 	return config, namespace, nil
 }
-
-// formats are what -o may be.
-var formats = []string{"table", "wide", "json", "yaml"}
-
-func addOutput(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVarP(output, "output", "o", "table", "table, wide, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-}
-
-func checkOutput(output string) error {
-	if !slices.Contains(formats, output) {
-		return fmt.Errorf("-o %s: want table, wide, json or yaml", output)
-	}
-	return nil
-}

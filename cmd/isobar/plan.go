@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
 	"isobar.dev/source/manifest"
@@ -82,7 +81,7 @@ With --exit-code the exit status says what was found:
 	flags.BoolVar(&f.exitCode, "exit-code", false, "say by the exit status what was found")
 	flags.BoolVar(&f.ignoreUnknown, "ignore-unknown", false, "skip kinds that are not known, with a warning")
 	f.staged.add(cmd, "plan to enforce staged policies of the cluster")
-	addOutput(cmd, &f.output)
+	addFormats(cmd, &f.output, formats...)
 	f.add(cmd)
 	cmd.MarkFlagsOneRequired("filename", "staged")
 	cmd.MarkFlagsMutuallyExclusive("filename", "staged")
@@ -92,7 +91,7 @@ With --exit-code the exit status says what was found:
 }
 
 func (f *planFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writer) error {
-	if err := checkOutput(f.output); err != nil {
+	if err := checkFormat(f.output, formats...); err != nil {
 		return err
 	}
 	config, namespace, err := f.load()
@@ -263,26 +262,9 @@ func exitStatusOf(t isobarv1alpha1.PlanTotals) error {
 }
 
 func (f *planFlags) print(out io.Writer, s isobarv1alpha1.PlanStatus) error {
-	switch f.output {
-	case "json", "yaml":
+	if isObject(f.output) {
 		return writeObject(out, f.output, s)
 	}
 	p := planPrinter{out: out, wide: f.output == "wide"}
 	return p.print(s)
-}
-
-// writeObject writes a value as JSON or YAML.
-func writeObject(out io.Writer, format string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err == nil && format == "yaml" {
-		text, err = yaml.JSONToYAML(text)
-	}
-	if err != nil {
-		return err
-	}
-	if format == "json" {
-		text = append(text, '\n')
-	}
-	_, err = out.Write(text)
-	return err
 }

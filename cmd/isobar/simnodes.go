@@ -17,6 +17,8 @@ import (
 	"isobar.dev/sim/nodes"
 )
 
+var simNodesFormats = []string{"table", "json", "yaml"}
+
 type simNodesFlags struct {
 	onlineFlags
 	output string
@@ -85,8 +87,7 @@ anew with what it had; 1 that it could not be found out.`,
 	flags.DurationVar(&f.timeout, "timeout", 2*time.Minute, "how long agents may take to have all there is, or one change")
 	flags.IntVar(&f.pid, "server-pid", 0, "process of the server on this machine, to measure its CPU and memory")
 	flags.StringVar(&f.metrics, "server-metrics", "", "URL of the server's metrics, to measure its CPU and memory")
-	flags.StringVarP(&f.output, "output", "o", "table", "table, json or yaml")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
+	addFormats(cmd, &f.output, simNodesFormats...)
 	_ = cmd.Flags().MarkHidden("namespace")
 	return cmd
 }
@@ -96,7 +97,7 @@ func (f *simNodesFlags) validate() error {
 	for _, x := range []struct {
 		flag, value string
 		of          []string
-	}{{"-o", f.output, []string{"table", "json", "yaml"}}, {"--identity", f.identity, []string{"token", "impersonate"}}, {"--change", f.change, []string{"label", "policy"}}} {
+	}{{"-o", f.output, simNodesFormats}, {"--identity", f.identity, []string{"token", "impersonate"}}, {"--change", f.change, []string{"label", "policy"}}} {
 		if !slices.Contains(x.of, x.value) {
 			return fmt.Errorf("%s %s: want %s", x.flag, x.value, strings.Join(x.of, " or "))
 		}

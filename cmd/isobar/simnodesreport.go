@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -11,8 +10,6 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
-
-	"sigs.k8s.io/yaml"
 
 	"isobar.dev/sim/nodes"
 )
@@ -138,18 +135,8 @@ func usedOf(before, after nodes.Usage, watches int) *perWatchReport {
 }
 
 func (r nodesReport) print(out io.Writer, output string) error {
-	switch output {
-	case "json":
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
-	case "yaml":
-		text, err := yaml.Marshal(r)
-		if err != nil {
-			return err
-		}
-		_, err = out.Write(text)
-		return err
+	if isObject(output) {
+		return writeObject(out, output, r)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(what, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", what, fmt.Sprintf(format, args...)) }

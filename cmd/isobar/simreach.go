@@ -20,6 +20,8 @@ import (
 	simazure "isobar.dev/sim/azure"
 )
 
+var reachFormats = []string{"table", "json", "yaml"}
+
 func simReachCommand() *cobra.Command {
 	var aws, azure, ca, output string
 	cmd := &cobra.Command{
@@ -32,6 +34,9 @@ machines and network interfaces, or addresses. TRAFFIC is PROTO/PORT, ICMP, ICMP
   isobar sim reach --azure https://127.0.0.1:4567 --ca azure-ca.pem web-1 app-1 TCP/8080`,
 		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(output, reachFormats...); err != nil {
+				return err
+			}
 			f, err := reachFlow(args[0], args[1], args[2])
 			if err != nil {
 				return err
@@ -60,7 +65,7 @@ machines and network interfaces, or addresses. TRAFFIC is PROTO/PORT, ICMP, ICMP
 	cmd.Flags().StringVar(&aws, "aws", "http://127.0.0.1:4566", "endpoint of the simulated AWS")
 	cmd.Flags().StringVar(&azure, "azure", "", "endpoint of the simulated Azure, to be asked in place of the simulated AWS")
 	cmd.Flags().StringVar(&ca, "ca", "", "file with the certificate authority of the simulated Azure")
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	addFormats(cmd, &output, reachFormats...)
 	return cmd
 }
 
@@ -158,20 +163,15 @@ func azureSides(v simazure.Verdict) []reachSide {
 }
 
 func printReach(out io.Writer, v any, result, reason string, sides []reachSide, output string) error {
-	switch output {
-	case "json":
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(v)
-	case "table":
-		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintf(w, "%s\t%s\n", result, reason)
-		for _, s := range sides {
-			if s.result != "" {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.name, s.result, s.where, s.why)
-			}
-		}
-		return w.Flush()
+	if isObject(output) {
+		return writeObject(out, output, v)
 	}
-	return fmt.Errorf("--output %q: want table or json", output)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "%s\t%s\n", result, reason)
+	for _, s := range sides {
+		if s.result != "" {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.name, s.result, s.where, s.why)
+		}
+	}
+	return w.Flush()
 }

@@ -48,14 +48,14 @@ region. Policies of every kind that are staged are listed apart. -o wide lists t
 			return f.run(cmd.Context(), cmd.OutOrStdout())
 		},
 	}
-	addOutput(cmd, &f.output)
+	addFormats(cmd, &f.output, formats...)
 	f.add(cmd)
 	cmd.Flags().Lookup("namespace").Usage = "namespace (default: all)"
 	return cmd
 }
 
 func (f *statusFlags) run(ctx context.Context, out io.Writer) error {
-	if err := checkOutput(f.output); err != nil {
+	if err := checkFormat(f.output, formats...); err != nil {
 		return err
 	}
 	config, _, err := f.load()
@@ -70,7 +70,7 @@ func (f *statusFlags) run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("status: %w", err)
 	}
-	if f.output == "json" || f.output == "yaml" {
+	if isObject(f.output) {
 		return writeObject(out, f.output, s)
 	}
 	return s.print(out, f.output == "wide")

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
-	"sigs.k8s.io/yaml"
 
 	antreav1alpha1 "isobar.dev/api/antrea/v1alpha1"
 	isobarv1alpha1 "isobar.dev/api/isobar/v1alpha1"
@@ -44,6 +42,11 @@ const (
 	minTokenLife, maxTokenLife = time.Minute, 7 * 24 * time.Hour
 	// writeTries bounds how often an AgentIdentity is written that a server writes too.
 	writeTries = 5
+)
+
+var (
+	tokenFormats     = []string{"text", "json", "yaml"}
+	tokenListFormats = []string{"table", "json", "yaml"}
 )
 
 func tokenCommand() *cobra.Command {
@@ -68,9 +71,12 @@ type tokenRun struct {
 	namespace string
 }
 
+// open makes the run ready, whose -o is one of the formats, if it has any.
 func (r *tokenRun) open(cmd *cobra.Command, formats ...string) error {
-	if !slices.Contains(formats, r.output) {
-		return fmt.Errorf("-o %q: want %s", r.output, strings.Join(formats, ", "))
+	if len(formats) > 0 {
+		if err := checkFormat(r.output, formats...); err != nil {
+			return err
+		}
 	}
 	r.out, r.errOut = cmd.OutOrStdout(), cmd.ErrOrStderr()
 	config, namespace, err := r.online.load()
@@ -122,7 +128,7 @@ Where the machine has joined already, its agent goes on until the token is used;
   isobar token create shop/web-3 --create --ttl 15m -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := r.open(cmd, "text", "json", "yaml"); err != nil {
+			if err := r.open(cmd, tokenFormats...); err != nil {
 				return err
 			}
 			return r.run(cmd.Context(), args[0])
@@ -135,7 +141,7 @@ Where the machine has joined already, its agent goes on until the token is used;
 	flags.StringToStringVar(&r.labels, "label", nil, "label of an ExternalNode that is made, as app=web; may be given often")
 	flags.StringSliceVar(&r.servers, "server", nil, "URL by which the machine reaches a server (default: what the servers tell)")
 	flags.StringVar(&r.announced, "controller-namespace", "", "namespace of the ConfigMap "+announce.ServersConfigMap+" (default: that of the Service behind the API)")
-	flags.StringVarP(&r.output, "output", "o", "text", "text, json or yaml")
+	addFormats(cmd, &r.output, tokenFormats...)
 	return cmd
 }
 
@@ -187,26 +193,11 @@ func (r *tokenCreate) run(ctx context.Context, text string) error {
 		Command: "isobar-agent join --server " + strings.Join(servers, " --server ") + " --ca-hash " + strings.Join(hashes, " --ca-hash ") + " --token-file -",
 	}
 	if r.output != "text" {
-		return printAs(r.out, r.output, a)
+		return writeObject(r.out, r.output, a)
 	}
 	// Not on the command line, which every user of the machine sees.
 	fmt.Fprintf(r.out, "# As root on %s, until %s, once:\n%s <<'EOF'\n%s\nEOF\n", of, until.Local().Format(time.DateTime), a.Command, a.Token)
 	return nil
-}
-
-// printAs prints JSON or YAML.
-func printAs(out io.Writer, format string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	if format == "yaml" {
-		if text, err = yaml.JSONToYAML(text); err != nil {
-			return err
-		}
-	}
-	_, err = fmt.Fprintln(out, strings.TrimSpace(string(text)))
-	return err
 }
 
 // joinBy returns the servers that a machine can join by, and the hashes of their authorities.
@@ -315,7 +306,7 @@ func tokenListCommand() *cobra.Command {
   isobar token list -A -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := r.open(cmd, "table", "json", "yaml"); err != nil {
+			if err := r.open(cmd, tokenListFormats...); err != nil {
 				return err
 			}
 			if all {
@@ -339,14 +330,14 @@ func tokenListCommand() *cobra.Command {
 				return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 			})
 			if r.output != "table" {
-				return printAs(r.out, r.output, list)
+				return writeObject(r.out, r.output, list)
 			}
 			return printIdentities(r.out, list.Items, time.Now())
 		},
 	}
 	r.online.add(cmd)
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "of all namespaces")
-	cmd.Flags().StringVarP(&r.output, "output", "o", "table", "table, json or yaml")
+	addFormats(cmd, &r.output, tokenListFormats...)
 	return cmd
 }
 
@@ -393,8 +384,7 @@ agent revoke ends that.`,
 		Example: `  isobar token delete shop/web-1`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.output = "text"
-			if err := r.open(cmd, "text"); err != nil {
+			if err := r.open(cmd); err != nil {
 				return err
 			}
 			of, err := r.machine(args[0])
@@ -442,8 +432,7 @@ join again with a new token.`,
 		Example: `  isobar agent revoke shop/web-1`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.output = "text"
-			if err := r.open(cmd, "text"); err != nil {
+			if err := r.open(cmd); err != nil {
 				return err
 			}
 			of, err := r.machine(args[0])

@@ -83,7 +83,7 @@ Where nothing was counted at all it says so: that says nothing of the rules.`,
 	flags.BoolVar(&f.neverHit, "never-hit", false, "only what has matched nothing")
 	flags.BoolVarP(&f.watch, "watch", "w", false, "show rates, again and again")
 	flags.DurationVar(&f.interval, "interval", 0, "with --watch: how often (default 1m)")
-	addOutput(cmd, &f.output)
+	addFormats(cmd, &f.output, formats...)
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(topSorts, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -103,7 +103,7 @@ func (f *topFlags) check() error {
 	case f.watch && f.neverHit:
 		return errors.New("--watch and --never-hit: want one of them")
 	}
-	return checkOutput(f.output)
+	return checkFormat(f.output, formats...)
 }
 
 func (f *topFlags) run(ctx context.Context, out, errOut io.Writer) error {
