@@ -12,7 +12,7 @@ export function usePath(): string {
 
 export type Query = {
   get(name: string): string;
-  all(name: string): string[];
+  all(name: string): readonly string[]; // the same list for as long as the query is the same
   // set changes parameters and keeps the others; "" takes one out. It replaces the entry of the history unless told to add one.
   set(change: Record<string, string | readonly string[]>, options?: { add?: boolean }): void;
 };
@@ -25,7 +25,13 @@ export function useQuery(): Query {
   }, []);
   return useMemo(() => {
     const params = new URLSearchParams(search);
-    return { get: (name) => params.get(name) ?? "", all: (name) => params.getAll(name), set };
+    const lists = new Map<string, string[]>();
+    const all = (name: string) => {
+      let l = lists.get(name);
+      if (l === undefined) lists.set(name, (l = params.getAll(name)));
+      return l;
+    };
+    return { get: (name) => params.get(name) ?? "", all, set };
   }, [search, set]);
 }
 

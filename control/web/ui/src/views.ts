@@ -248,5 +248,7 @@ export type Cell = Revision & {
 };
 
 export function list<T>(l: readonly T[] | null | undefined): readonly T[] {
-  return l ?? [];
+  return l ?? none;
 }
+
+const none: readonly never[] = []; // always the same, so that what is made of it is not made again

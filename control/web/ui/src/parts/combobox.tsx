@@ -17,15 +17,17 @@ type Props = {
 };
 
 // Combobox is a field of text with completion, after the pattern of the ARIA Authoring Practices (editable, list autocomplete).
+//
+// Nothing here sets state in an effect whenever the options are others: such an effect runs with each key, its update waits for a
+// turn that a burst of keys does not leave, and from the fifty-first on React takes that for a loop and throws.
 export function Combobox({ label, value, onChange, options, note, busy = false, placeholder, hint, isSearch = false }: Props) {
   const id = useId();
   const [open, setOpen] = useState(false);
-  const [at, setAt] = useState(-1);
+  const [chosen, setChosen] = useState<string>(); // the key of the option that the arrows have led to
   const listbox = useRef<HTMLUListElement>(null);
   const isShown = open && (options.length > 0 || note !== undefined);
-  const active = isShown && at >= 0 && at < options.length ? at : -1;
+  const active = isShown ? options.findIndex((o) => o.key === chosen) : -1;
 
-  useEffect(() => setAt(-1), [options]);
   useEffect(() => {
     if (active >= 0) listbox.current?.children[active]?.scrollIntoView({ block: "nearest" });
   }, [active]);
@@ -33,7 +35,7 @@ export function Combobox({ label, value, onChange, options, note, busy = false, 
   function choose(o: Option) {
     onChange(o.value);
     setOpen(false);
-    setAt(-1);
+    setChosen(undefined);
   }
 
   function press(e: KeyboardEvent<HTMLInputElement>) {
@@ -45,7 +47,7 @@ export function Combobox({ label, value, onChange, options, note, busy = false, 
         setOpen(true);
         if (e.altKey || options.length === 0) return;
         const step = e.key === "ArrowDown" ? 1 : -1;
-        setAt(active < 0 ? (step > 0 ? 0 : options.length - 1) : (active + step + options.length) % options.length);
+        setChosen(options[active < 0 ? (step > 0 ? 0 : options.length - 1) : (active + step + options.length) % options.length]!.key);
         return;
       }
       case "Enter":
@@ -59,7 +61,7 @@ export function Combobox({ label, value, onChange, options, note, busy = false, 
         e.preventDefault();
         e.stopPropagation();
         setOpen(false);
-        setAt(-1);
+        setChosen(undefined);
         return;
       case "Tab":
         setOpen(false);
@@ -88,6 +90,7 @@ export function Combobox({ label, value, onChange, options, note, busy = false, 
         onChange={(e) => {
           onChange(e.target.value);
           setOpen(true);
+          setChosen(undefined);
         }}
         onClick={() => setOpen(true)}
         onBlur={() => setOpen(false)}
@@ -101,7 +104,7 @@ export function Combobox({ label, value, onChange, options, note, busy = false, 
       <div className="combobox-box" hidden={!isShown} onPointerDown={(e) => e.preventDefault()}>
         <ul ref={listbox} id={`${id}-list`} role="listbox" aria-label={label} aria-busy={busy}>
           {options.map((o, i) => (
-            <li key={o.key} id={`${id}-${i}`} role="option" aria-selected={i === active} aria-label={plain(o.value)} onPointerMove={() => i !== at && setAt(i)} onClick={() => choose(o)}>
+            <li key={o.key} id={`${id}-${i}`} role="option" aria-selected={i === active} aria-label={plain(o.value)} onPointerMove={() => i !== active && setChosen(o.key)} onClick={() => choose(o)}>
               {o.shown}
             </li>
           ))}

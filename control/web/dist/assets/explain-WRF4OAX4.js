@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-FC3H3YT3.js";import"./chunk-DO4WXVZR.js";import"./chunk-2GMX6ITM.js";import"./chunk-F3QTE4NO.js";import"./chunk-6YKNO6D2.js";import"./chunk-ZAVLI5UC.js";import"./chunk-R5MOHEE6.js";import"./chunk-VUXLWEV3.js";import"./chunk-677XTUEQ.js";import"./chunk-RZRMSFZ3.js";import"./chunk-OTZE26VR.js";export{c as By,a as default,b as needsOf};
