@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -133,7 +132,7 @@ func NewAccount(ctx context.Context, c Config, o Options) (*Account, error) {
 		o.Limits = &Limits{}
 	}
 	a := &Account{config: c, options: o, regions: map[string]*region{}}
-	client := newClient(o)
+	client := answering{cloud.NewClient(o.Proxy, o.TLS)}
 	base, err := a.base(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("aws account: %w", scrub(c.Credentials, err))
@@ -197,7 +196,7 @@ func (c Config) check() error {
 }
 
 // base returns the SDK's configuration with credentials.
-func (a *Account) base(ctx context.Context, client *bounded) (aws.Config, error) {
+func (a *Account) base(ctx context.Context, client answering) (aws.Config, error) {
 	c := a.config.Credentials
 	retryer := func() aws.Retryer {
 		return retry.NewStandard(func(o *retry.StandardOptions) {
@@ -247,58 +246,19 @@ func (unlimited) AddTokens(uint) error { return nil }
 
 // scrub takes what is secret out of an error's text.
 func scrub(c Credentials, err error) error {
-	if err == nil {
-		return nil
-	}
-	text := err.Error()
-	clean := text
-	for _, s := range []string{c.AccessKeySecret, c.SessionToken, c.ExternalID, c.AccessKeyID} {
-		if s != "" {
-			clean = strings.ReplaceAll(clean, s, "***")
-		}
-	}
-	if clean == text {
-		return err
-	}
-	return &scrubbed{clean, err}
+	return cloud.Scrub(err, c.AccessKeySecret, c.SessionToken, c.ExternalID, c.AccessKeyID)
 }
 
-// scrubbed has another text than its cause; callers can still ask what it is.
-type scrubbed struct {
-	text  string
-	cause error
-}
-
-func (s *scrubbed) Error() string        { return s.text }
-func (s *scrubbed) Is(target error) bool { return errors.Is(s.cause, target) }
-
-// bounded is an HTTP client whose answers are not longer than a bound.
-type bounded struct{ http.Client }
-
-// maxAnswer bounds an answer, in bytes; a page of 1,000 security groups with 240
-// rules each is about 60 MB.
-const maxAnswer = 128 << 20
-
-func newClient(o Options) *bounded {
-	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
-	return &bounded{http.Client{
-		Timeout: 2 * time.Minute,
-		Transport: &http.Transport{
-			Proxy: o.Proxy, DialContext: dialer.DialContext, TLSClientConfig: o.TLS, ForceAttemptHTTP2: true,
-			MaxIdleConnsPerHost: 16, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
-			ResponseHeaderTimeout: time.Minute, MaxResponseHeaderBytes: 1 << 20,
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-}
+// answering is an HTTP client that fails where the answer is none of AWS.
+type answering struct{ *cloud.Client }
 
 // Do sends a request.
-func (b *bounded) Do(r *http.Request) (*http.Response, error) {
-	resp, err := b.Client.Do(r)
+func (a answering) Do(r *http.Request) (*http.Response, error) {
+	resp, err := a.Client.Do(r)
 	if err != nil {
 		return nil, err
 	}
-	body := bufio.NewReader(&limited{resp.Body, maxAnswer})
+	body := bufio.NewReader(resp.Body)
 	if resp.StatusCode < 300 {
 		if err := isAnswer(body); err != nil {
 			resp.Body.Close()
@@ -333,21 +293,6 @@ func isAnswer(body *bufio.Reader) error {
 			return nil
 		}
 	}
-}
-
-// limited is a body that fails when it is too long, where a LimitReader would
-// look like an end.
-type limited struct {
-	io.Reader
-	left int64
-}
-
-func (l *limited) Read(p []byte) (int, error) {
-	n, err := l.Reader.Read(p)
-	if l.left -= int64(n); l.left < 0 {
-		return 0, fmt.Errorf("the answer is longer than %d bytes", int64(maxAnswer))
-	}
-	return n, err
 }
 
 // Regions returns the regions of the account, sorted.

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"isobar.dev/cloud"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 )
@@ -139,7 +140,7 @@ func (a *applier) createGroups(ctx context.Context) {
 			missing = append(missing, c)
 		}
 	}
-	each(missing, func(c plan.Change[Object]) {
+	cloud.Each(missing, func(c plan.Change[Object]) {
 		have, err := a.createGroup(ctx, c.Key, c.Want.Group)
 		if err != nil {
 			a.fail(c.Key, err)
@@ -261,7 +262,7 @@ func (a *applier) fillAll(ctx context.Context, groups []plan.Change[Object]) {
 			}
 		}
 	}
-	each(groups, func(c plan.Change[Object]) { fill(c, false) })
+	cloud.Each(groups, func(c plan.Change[Object]) { fill(c, false) })
 	for _, c := range groups {
 		fill(c, true)
 	}
@@ -377,7 +378,7 @@ func (a *applier) revokeGroups(ctx context.Context, groups []plan.Change[Object]
 		return c.Want == nil || c.Have == nil || a.now(c.Key) == nil || !a.hasStale(c)
 	})
 	a.inspect(ctx, groups)
-	each(groups, func(c plan.Change[Object]) {
+	cloud.Each(groups, func(c plan.Change[Object]) {
 		for _, dir := range []policy.Direction{policy.Ingress, policy.Egress} {
 			if a.now(c.Key) == nil || a.failure(c.Key) != nil {
 				return

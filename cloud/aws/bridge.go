@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"isobar.dev/cloud"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 	"isobar.dev/policy/flat"
@@ -166,7 +167,7 @@ func (a *applier) bridge(ctx context.Context, keys []string) {
 	if a.bridged.isEmpty() {
 		return
 	}
-	each(keys, func(key string) {
+	cloud.Each(keys, func(key string) {
 		g := a.ground.groups[key]
 		if g == nil || g.now == nil || a.failure(key) != nil {
 			return

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"isobar.dev/cloud"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 )
@@ -30,7 +31,7 @@ func (a *applier) deleteGroups(ctx context.Context) {
 		those := slices.DeleteFunc(slices.Clone(gone), func(c plan.Change[Object]) bool {
 			return (c.Have.Group.Kind == Membership) != kind || a.failure(c.Key) != nil
 		})
-		each(those, func(c plan.Change[Object]) {
+		cloud.Each(those, func(c plan.Change[Object]) {
 			err := a.namedByKept(c.Key)
 			if err == nil {
 				err = a.deleteGroup(ctx, c)

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	"isobar.dev/cloud"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 	"isobar.dev/policy/flat"
@@ -20,7 +21,7 @@ import (
 // createLists makes the lists that are missing, with all that they hold.
 func (a *applier) createLists(ctx context.Context) {
 	missing := slices.DeleteFunc(slices.Clone(a.lists), func(c plan.Change[Object]) bool { return c.Have != nil })
-	each(missing, func(c plan.Change[Object]) {
+	cloud.Each(missing, func(c plan.Change[Object]) {
 		if err := a.createList(ctx, c.Key, c.Want.List); err != nil {
 			a.fail(c.Key, err)
 		}
@@ -175,7 +176,7 @@ func (a *applier) changeLists(ctx context.Context, moved bool) {
 	}
 	for _, changes := range [][]plan.Change[Object]{roomy, full} {
 		coming := a.entriesToCome()
-		each(changes, func(c plan.Change[Object]) {
+		cloud.Each(changes, func(c plan.Change[Object]) {
 			if a.failure(c.Key) != nil {
 				return
 			}
@@ -325,7 +326,7 @@ func (a *applier) hasAny(r Rule, list string, prefixes []netip.Prefix) bool {
 // deleteLists deletes the lists that nobody wants, when no rule names them any more.
 func (a *applier) deleteLists(ctx context.Context) {
 	gone := slices.DeleteFunc(slices.Clone(a.lists), func(c plan.Change[Object]) bool { return c.Want != nil })
-	each(gone, func(c plan.Change[Object]) {
+	cloud.Each(gone, func(c plan.Change[Object]) {
 		if err := a.deleteList(ctx, c.Key); err != nil {
 			a.fail(c.Key, err)
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"isobar.dev/cloud"
 )
 
 // mover is one interface on its way.
@@ -249,7 +251,7 @@ func (a *applier) modify(ctx context.Context, movers []*mover, picks func(*mover
 			list = append(list, m)
 		}
 	}
-	each(list, func(m *mover) { a.modifyOne(ctx, m, step(m)) })
+	cloud.Each(list, func(m *mover) { a.modifyOne(ctx, m, step(m)) })
 }
 
 func (a *applier) modifyOne(ctx context.Context, m *mover, groups []string) {

@@ -87,7 +87,7 @@ func newAccount(c Config, o Options) (*Account, error) {
 		o.Limits = &Limits{}
 	}
 	options := policy.ClientOptions{
-		Cloud: where, Transport: newTransport(o), Telemetry: policy.TelemetryOptions{ApplicationID: "isobar"},
+		Cloud: where, Transport: cloud.NewClient(o.Proxy, o.TLS), Telemetry: policy.TelemetryOptions{ApplicationID: "isobar"},
 		InsecureAllowCredentialWithHTTP: c.Endpoint != "", // http is for loopback addresses: see configuration
 		Retry:                           policy.RetryOptions{MaxRetries: int32(cmp.Or(o.Attempts, 8) - 1), RetryDelay: time.Second, MaxRetryDelay: cmp.Or(o.MaxBackoff, time.Minute)},
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"isobar.dev/cloud"
 	"isobar.dev/plan"
 	"isobar.dev/policy"
 )
@@ -49,17 +50,17 @@ func (d *Driver) Apply(ctx context.Context, changes []plan.Change[Object]) error
 		}
 	}
 	a.weave(slices.Concat(fresh, a.rewrites))
-	each(members, func(c plan.Change[Object]) {
+	cloud.Each(members, func(c plan.Change[Object]) {
 		if d.ground.asgs[c.Key] == nil {
 			a.done(c.Key, a.createASG(ctx, c))
 		} else {
 			a.done(c.Key, a.settleASG(ctx, c))
 		}
 	})
-	each(fresh, func(c plan.Change[Object]) { a.done(c.Key, a.create(ctx, c)) })
+	cloud.Each(fresh, func(c plan.Change[Object]) { a.done(c.Key, a.create(ctx, c)) })
 	a.run(ctx)
-	each(gone, func(c plan.Change[Object]) { a.done(c.Key, a.remove(ctx, c)) })
-	each(goneMembers, func(c plan.Change[Object]) { a.done(c.Key, a.removeASG(ctx, c)) })
+	cloud.Each(gone, func(c plan.Change[Object]) { a.done(c.Key, a.remove(ctx, c)) })
+	cloud.Each(goneMembers, func(c plan.Change[Object]) { a.done(c.Key, a.removeASG(ctx, c)) })
 	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(a.failed)) {
 		errs = append(errs, &plan.ChangeError{Key: key, Err: scrub(d.account.config.Credentials, a.failed[key])})

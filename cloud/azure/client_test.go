@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	azcloud "github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"isobar.dev/cloud"
 )
 
 // These tests are of the client's own promises, which its callers have no way to
@@ -43,10 +45,10 @@ func serve(t *testing.T, l *limiter, answer http.HandlerFunc) (*client, string) 
 		l.shared = newBuckets().in()
 	}
 	c, err := newClient(testSubscription, s.URL, fixedToken{}, l, policy.ClientOptions{
-		Cloud: cloud.Configuration{ActiveDirectoryAuthorityHost: "https://localhost/", Services: map[cloud.ServiceName]cloud.ServiceConfiguration{
-			cloud.ResourceManager: {Endpoint: s.URL, Audience: "https://management.core.windows.net/"}}},
+		Cloud: azcloud.Configuration{ActiveDirectoryAuthorityHost: "https://localhost/", Services: map[azcloud.ServiceName]azcloud.ServiceConfiguration{
+			azcloud.ResourceManager: {Endpoint: s.URL, Audience: "https://management.core.windows.net/"}}},
 		InsecureAllowCredentialWithHTTP: true,
-		Transport:                       newTransport(Options{}),
+		Transport:                       cloud.NewClient(nil, nil),
 		Retry:                           policy.RetryOptions{MaxRetries: 2, RetryDelay: time.Millisecond, MaxRetryDelay: 2 * time.Second},
 	}, time.Millisecond)
 	if err != nil {

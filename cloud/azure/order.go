@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"isobar.dev/cloud"
 	"isobar.dev/plan"
 )
 
@@ -97,7 +98,7 @@ func (a *applier) run(ctx context.Context) {
 		}
 		var now []plan.Change[Object]
 		now, rewrites = split(rewrites, func(c plan.Change[Object]) bool { return !leaving[c.Key] && !closed[passage{c.Key, c.Key}] })
-		each(now, func(c plan.Change[Object]) {
+		cloud.Each(now, func(c plan.Change[Object]) {
 			err := a.rewrite(ctx, c)
 			a.done(c.Key, err)
 		})
@@ -119,7 +120,7 @@ func (a *applier) run(ctx context.Context) {
 				going = append(going, t)
 			}
 		}
-		each(going, func(t *turn) { a.done(t.m.key, a.step(ctx, t)) })
+		cloud.Each(going, func(t *turn) { a.done(t.m.key, a.step(ctx, t)) })
 		switch {
 		case len(now)+len(going) > 0:
 			hold = true

@@ -101,29 +101,4 @@ func ParseSecret(b []byte) (Credentials, error) {
 }
 
 // scrub takes what is secret out of an error's text.
-func scrub(c Credentials, err error) error {
-	if err == nil {
-		return nil
-	}
-	text := err.Error()
-	clean := text
-	for _, s := range []string{c.ClientKey, c.SessionToken} {
-		if s != "" {
-			clean = strings.ReplaceAll(clean, s, "***")
-		}
-	}
-	if clean == text {
-		return err
-	}
-	return &scrubbed{clean, err}
-}
-
-// scrubbed has another text than its cause; callers can still ask what it is.
-type scrubbed struct {
-	text  string
-	cause error
-}
-
-func (s *scrubbed) Error() string        { return s.text }
-func (s *scrubbed) Is(target error) bool { return errors.Is(s.cause, target) }
-func (s *scrubbed) Cause() cloud.Cause   { return cloud.CauseOf(s.cause) }
+func scrub(c Credentials, err error) error { return cloud.Scrub(err, c.ClientKey, c.SessionToken) }
