@@ -39,6 +39,7 @@ type fakeAPI struct {
 	bodies  []string
 	objects map[string]map[string]any
 	next    func(http.ResponseWriter, *http.Request) // of views, in place of the usual answer
+	away    int                                      // how many reviews of who somebody is are not answered
 
 	watchers map[chan string]string // revisions to tell, and the token of who watches
 	ended    chan struct{}          // one for each watch that has begun
@@ -64,7 +65,15 @@ func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	user, ok := a.users[token]
 	next, alsoOf := a.next, a.alsoOf
+	isAway := a.away > 0 && strings.HasSuffix(r.URL.Path, "/selfsubjectreviews")
+	if isAway {
+		a.away--
+	}
 	a.mu.Unlock()
+	if isAway {
+		status(w, http.StatusServiceUnavailable, "not now")
+		return
+	}
 	if !ok && alsoOf != nil {
 		user, ok = alsoOf(token)
 	}
@@ -125,7 +134,9 @@ func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request, token string) {
 				return // the watch ends, as watches do
 			}
 			fmt.Fprintf(w, `{"type":"MODIFIED","object":{"kind":"View","metadata":{"name":"console"},"status":{"revision":%q}}}`+"\n", revision)
-			w.(http.Flusher).Flush()
+			if len(c) == 0 { // what comes at a time is sent at a time
+				w.(http.Flusher).Flush()
+			}
 		}
 	}
 }
@@ -388,16 +399,29 @@ type stream struct {
 
 func (b *browser) events() *stream {
 	b.t.Helper()
+	s, code := b.tryEvents()
+	if s == nil {
+		b.t.Fatalf("events: %d", code)
+	}
+	return s
+}
+
+// tryEvents returns a stream, or what was answered in its place.
+func (b *browser) tryEvents() (*stream, int) {
+	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
 	got, err := b.client.Do(b.request("GET", "/api/events", "").WithContext(ctx))
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { cancel(); got.Body.Close() })
-	if got.StatusCode != 200 || got.Header.Get("Content-Type") != "text/event-stream" || got.Header.Get("Cache-Control") != "no-store" {
-		b.t.Fatalf("events: %d %v", got.StatusCode, got.Header)
+	if got.StatusCode != 200 {
+		return nil, got.StatusCode
 	}
-	return &stream{b.t, bufio.NewScanner(got.Body), cancel}
+	if got.Header.Get("Content-Type") != "text/event-stream" || got.Header.Get("Cache-Control") != "no-store" {
+		b.t.Fatalf("events: %v", got.Header)
+	}
+	return &stream{b.t, bufio.NewScanner(got.Body), cancel}, 200
 }
 
 // next returns the next event; empty when there is none any more.

@@ -72,8 +72,17 @@ func isOurs(c net.Conn) error {
 	return fmt.Errorf("the connection was made by user %d", uid)
 }
 
-// ownerOf returns the user ID of the process that has a connection from client to server, on this machine.
+// ownerOf returns the user ID of the process that has a connection from client to server, on this machine. The kernel tells its table in
+// parts, and sockets that come and go meanwhile may hide another: one that was not found is looked for again.
 func ownerOf(client, server netip.AddrPort) (int, error) {
+	uid, err := lookUpOwner(client, server)
+	for tries := 1; err != nil && tries < 3; tries++ {
+		uid, err = lookUpOwner(client, server)
+	}
+	return uid, err
+}
+
+func lookUpOwner(client, server netip.AddrPort) (int, error) {
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} { // a socket of IPv6 may reach addresses of IPv4
 		f, err := os.Open(file)
 		if errors.Is(err, os.ErrNotExist) && strings.HasSuffix(file, "6") {

@@ -333,6 +333,9 @@ func (t *idTokens) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if got.RefreshToken != "" { // the last one is good no more, whatever becomes of this answer
+		t.refresh = got.RefreshToken
+	}
 	raw, token, err := t.provider.verify(ctx, found, got)
 	if err != nil {
 		return err
@@ -352,9 +355,6 @@ func (t *idTokens) renew(ctx context.Context) error {
 		}
 	}
 	t.take(raw, token.Expiry)
-	if got.RefreshToken != "" {
-		t.refresh = got.RefreshToken
-	}
 	return nil
 }
 

@@ -132,6 +132,9 @@ func pass(w http.ResponseWriter, r *http.Request, got *http.Response) {
 	h.Set("Vary", "Accept-Encoding")
 	var out io.Writer = w
 	var packed *gzip.Writer
+	// How long a packed answer is tells how far it repeats itself, which gives a secret away beside which somebody else can have texts put of
+	// their choice (BREACH). Views have no secrets in them (no token, no cookie, and the sign against forged requests is in /api/session
+	// alone, which is not packed), and a page of another site cannot have one asked for: it is sent no cookie, and isTaken refuses it.
 	if takesGzip(r) && (got.ContentLength < 0 || got.ContentLength > 1<<10) {
 		h.Set("Content-Encoding", "gzip")
 		packed, _ = gzip.NewWriterLevel(w, gzip.BestSpeed) // which is a level
