@@ -27,6 +27,7 @@ const statusFound exitStatus = 2
 
 type lintFlags struct {
 	worldFlags
+	staged     stagedFlag
 	via        []string
 	only, skip []string
 	failOn     string
@@ -42,6 +43,9 @@ func lintCommand() *cobra.Command {
 policies mean, over all pairs of workloads, all other addresses and all traffic: it is exact for this
 world. With --via it also says what targets cannot enforce exactly.
 
+Policies that are staged are not looked at: nothing enforces them. With --staged they are, as if they
+were enforced, and so is what they make of the others.
+
 The world is that of the cluster of the kubeconfig, which it reads as a whole, or with -f that of
 manifests. It writes nothing.
 
@@ -55,6 +59,7 @@ What it looks for:
 		Example: `  isobar lint -f policies/
   isobar lint --skip dns-service-address --fail-on warning
   isobar lint -f world/ --via all --only refused-quota-exceeded,refused-names-need-dns
+  isobar lint --staged=shop/closed
   isobar lint -f world/ -o sarif > isobar.sarif`,
 		Args: cobra.ArbitraryArgs, // further paths: what a shell makes of -f new/*.yaml
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,6 +72,7 @@ What it looks for:
 	}
 	flags := cmd.Flags()
 	f.add(cmd)
+	f.staged.add(cmd, "as if these staged policies were enforced")
 	flags.StringSliceVar(&f.via, "via", nil, "say what these targets cannot enforce, too: "+strings.Join(lintVias, ", "))
 	flags.StringSliceVar(&f.only, "only", nil, "findings of these IDs alone")
 	flags.StringSliceVar(&f.skip, "skip", nil, "no findings of these IDs")
@@ -128,6 +134,7 @@ func (f *lintFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writer
 	if err != nil {
 		return err
 	}
+	report.Unchecked = append(report.Unchecked, unenforced(world.Snapshot)...)
 	if len(f.via) > 0 {
 		refused, unchecked := refusals(world.Snapshot, f.via)
 		report.Findings = append(report.Findings, lint.Refused(refused)...)
@@ -158,12 +165,43 @@ func (f *lintFlags) run(ctx context.Context, in io.Reader, out, errOut io.Writer
 }
 
 // world returns the world, and where it is written if it is manifests.
-func (f *lintFlags) world(ctx context.Context, in io.Reader, errOut io.Writer) (manifest.World, error) {
+func (f *lintFlags) world(ctx context.Context, in io.Reader, errOut io.Writer) (world manifest.World, err error) {
 	if len(f.files) > 0 {
-		return f.written(f.files, in, errOut)
+		world, err = f.written(f.files, in)
+	} else {
+		world.Snapshot, err = f.live(ctx, errOut)
 	}
-	s, err := f.live(ctx, errOut)
-	return manifest.World{Snapshot: s}, err
+	if err == nil {
+		world.Snapshot, err = f.staged.apply(world.Snapshot)
+	}
+	if err != nil {
+		return world, err
+	}
+	for _, w := range world.Warnings {
+		if !looksAt(world.Snapshot, w.Lacking) { // else it is a finding
+			fmt.Fprintln(errOut, "warning:", w)
+		}
+	}
+	return world, nil
+}
+
+// looksAt says whether id is a policy or a group that lint looks at.
+func looksAt(s policy.Snapshot, id string) bool {
+	_, isPolicy := s.Policies.Get(id)
+	_, isGroup := s.Groups.Get(id)
+	return isPolicy || isGroup
+}
+
+// unenforced names the policies that are still staged.
+func unenforced(s policy.Snapshot) []string {
+	var ids []string
+	for id := range s.Staged.All() {
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("what is staged, which --staged takes as if it were enforced: %s", brief(ids))}
 }
 
 // lintAnswer is the answer, as -o json has it.

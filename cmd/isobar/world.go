@@ -52,20 +52,16 @@ func (f *worldFlags) read(ctx context.Context, in io.Reader, errOut io.Writer) (
 }
 
 func (f *worldFlags) manifests(files []string, in io.Reader, errOut io.Writer) (policy.Snapshot, error) {
-	world, err := f.written(files, in, errOut)
-	return world.Snapshot, err
-}
-
-// written returns the world of manifests, with where it is written.
-func (f *worldFlags) written(files []string, in io.Reader, errOut io.Writer) (manifest.World, error) {
-	world, err := manifest.Read(files, manifest.Options{Stdin: in, IgnoreUnknown: f.ignoreUnknown, Namespace: f.namespace})
-	if err != nil {
-		return manifest.World{}, err
-	}
+	world, err := f.written(files, in)
 	for _, w := range world.Warnings {
 		fmt.Fprintln(errOut, "warning:", w)
 	}
-	return world, nil
+	return world.Snapshot, err
+}
+
+// written returns the world of manifests, with where it is written. Its warnings are yet to be told.
+func (f *worldFlags) written(files []string, in io.Reader) (manifest.World, error) {
+	return manifest.Read(files, manifest.Options{Stdin: in, IgnoreUnknown: f.ignoreUnknown, Namespace: f.namespace})
 }
 
 // liveTimeout bounds how long the first read of a cluster takes.

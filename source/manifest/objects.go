@@ -42,7 +42,7 @@ func (o Object) Manifest() (map[string]any, error) {
 
 // Objects reads files and folders as [Read] does, and returns their objects in
 // order. What they refer to may be elsewhere.
-func Objects(paths []string, o Options) (objects []Object, warnings []string, err error) {
+func Objects(paths []string, o Options) (objects []Object, warnings []Warning, err error) {
 	r, err := readAll(paths, o)
 	if err != nil {
 		return nil, nil, err

@@ -140,21 +140,22 @@ func TestReadErrors(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	acnp := "apiVersion: crd.antrea.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: p}\nspec: {%s priority: 1, appliedTo: [{%s}], egress: [{action: Drop, %s}]}\n"
-	for _, tt := range []struct{ name, text, want string }{
-		{"missing tier", fmt.Sprintf(acnp, "tier: gold,", "podSelector: {}", ""), `acnp/p: spec.tier: "gold" does not exist`},
-		{"missing group", fmt.Sprintf(acnp, "", "group: g", ""), "acnp/p: clustergroup/g does not exist"},
-		{"missing service", fmt.Sprintf(acnp, "", "podSelector: {}", "toServices: [{name: s, namespace: x}]"), "acnp/p: Service x/s does not exist"},
-		{"missing child", "apiVersion: crd.antrea.io/v1beta1\nkind: ClusterGroup\nmetadata: {name: g}\nspec: {childGroups: [c]}\n", "clustergroup/g: spec.childGroups: clustergroup/c does not exist"},
-		{"missing namespace", np, "no manifest has the Namespace x"},
-		{"bare pod", ns + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: x}\n", "pod/x/a has no status: it is taken to run with the addresses 198.18.0.1 and 2001:2::1"},
+	for _, tt := range []struct{ name, text, want, lacking string }{
+		// Who looks for what is missing can tell these warnings from the others.
+		{"missing tier", fmt.Sprintf(acnp, "tier: gold,", "podSelector: {}", ""), `acnp/p: spec.tier: "gold" does not exist`, "acnp/p"},
+		{"missing group", fmt.Sprintf(acnp, "", "group: g", ""), "acnp/p: clustergroup/g does not exist", "acnp/p"},
+		{"missing service", fmt.Sprintf(acnp, "", "podSelector: {}", "toServices: [{name: s, namespace: x}]"), "acnp/p: Service x/s does not exist", "acnp/p"},
+		{"missing child", "apiVersion: crd.antrea.io/v1beta1\nkind: ClusterGroup\nmetadata: {name: g}\nspec: {childGroups: [c]}\n", "clustergroup/g: spec.childGroups: clustergroup/c does not exist", "clustergroup/g"},
+		{"missing namespace", np, "no manifest has the Namespace x", ""},
+		{"bare pod", ns + "---\napiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: x}\n", "pod/x/a has no status: it is taken to run with the addresses 198.18.0.1 and 2001:2::1", ""},
 	} {
 		w, err := readText(tt.text, manifest.Options{})
-		if err != nil || len(w.Warnings) != 1 || !strings.HasPrefix(w.Warnings[0], tt.want) {
-			t.Errorf("%s: warnings %q, %v; want %q", tt.name, w.Warnings, err, tt.want)
+		if err != nil || len(w.Warnings) != 1 || !strings.HasPrefix(w.Warnings[0].Text, tt.want) || w.Warnings[0].Lacking != tt.lacking {
+			t.Errorf("%s: warnings %+q, %v; want %q of %q", tt.name, w.Warnings, err, tt.want, tt.lacking)
 		}
 	}
 	w, err := readText("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\n"+ns, manifest.Options{IgnoreUnknown: true})
-	if want := []string{"-: document 1: Deployment d: kind Deployment of apps/v1 is not known: ignored"}; err != nil || !slices.Equal(w.Warnings, want) {
+	if want := []manifest.Warning{{Text: "-: document 1: Deployment d: kind Deployment of apps/v1 is not known: ignored"}}; err != nil || !slices.Equal(w.Warnings, want) {
 		t.Errorf("ignoring unknown kinds: %q, %v; want %q", w.Warnings, err, want)
 	}
 }

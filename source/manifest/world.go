@@ -31,9 +31,19 @@ type Options struct {
 // World is what the manifests describe.
 type World struct {
 	Snapshot policy.Snapshot
-	Warnings []string // sorted by where they stand
-	Objects  []Object // in order
+	Warnings []Warning // sorted by where they stand
+	Objects  []Object  // in order
 }
+
+// Warning says what of the world is not as it is written, or is taken for granted.
+type Warning struct {
+	Text string
+	// Lacking is the ID of the policy or group that refers to what no manifest has, where that is
+	// what it says; else it is empty.
+	Lacking string
+}
+
+func (w Warning) String() string { return w.Text }
 
 // Read reads files and folders into one world. The error joins every *Error
 // that was found, in order.
@@ -83,7 +93,7 @@ type reader struct {
 	tiers    map[int32]string // names by number
 	invented []string         // Namespaces that no manifest has
 	errs     []error
-	warnings []string
+	warnings []Warning
 }
 
 // place is where in a document an object stands: nowhere but at its root, or in
@@ -223,7 +233,12 @@ func (r *reader) fail(d document, object, field, format string, args ...any) {
 
 func (r *reader) warn(d document, object, field, format string, args ...any) {
 	e := Error{d.file, d.number, object, field, fmt.Sprintf(format, args...)}
-	r.warnings = append(r.warnings, e.Error())
+	r.warnings = append(r.warnings, Warning{Text: e.Error()})
+}
+
+// lacks warns of a reference to what is not there.
+func (r *reader) lacks(id, format string, args ...any) {
+	r.warnings = append(r.warnings, Warning{id + ": " + fmt.Sprintf(format, args...), id})
 }
 
 // object is one object that is being read.
@@ -319,11 +334,11 @@ func (r *reader) complete() {
 	for _, p := range r.world.WithStaged().Policies.All() {
 		r.needNamespace(p.Namespace)
 		if _, ok := r.world.TierNumber(p.Tier); !ok {
-			r.warnings = append(r.warnings, fmt.Sprintf("%s: spec.tier: %q does not exist: what the policy denies stands in tier application, what it allows does not count", p.ID, p.Tier))
+			r.lacks(p.ID, "spec.tier: %q does not exist: what the policy denies stands in tier application, what it allows does not count", p.Tier)
 		}
 		for _, id := range groupsOf(p) {
 			if _, _, ok := r.world.Members(id); !ok {
-				r.warnings = append(r.warnings, fmt.Sprintf("%s: %s does not exist, or its child groups have children: it has no members", p.ID, id))
+				r.lacks(p.ID, "%s does not exist, or its child groups have children: it has no members", id)
 			}
 		}
 		for _, id := range servicesOf(p) {
@@ -334,12 +349,12 @@ func (r *reader) complete() {
 		r.needService(g.ID, g.Service)
 		for _, id := range g.Children {
 			if _, ok := r.world.Groups.Get(id); !ok {
-				r.warnings = append(r.warnings, fmt.Sprintf("%s: spec.childGroups: %s does not exist: it adds no members", g.ID, id))
+				r.lacks(g.ID, "spec.childGroups: %s does not exist: it adds no members", id)
 			}
 		}
 	}
 	if len(r.invented) > 0 {
-		r.warnings = append(r.warnings, fmt.Sprintf("no manifest has the Namespace %s: it is taken to have no labels but its name", strings.Join(r.invented, ", ")))
+		r.warnings = append(r.warnings, Warning{Text: fmt.Sprintf("no manifest has the Namespace %s: it is taken to have no labels but its name", strings.Join(r.invented, ", "))})
 	}
 }
 
@@ -366,7 +381,7 @@ func (r *reader) placeBarePods() {
 		placed := *w
 		placed.Addrs = []netip.Addr{v4, v6}
 		r.world.Workloads = r.world.Workloads.Put(w.ID, &placed)
-		r.warnings = append(r.warnings, fmt.Sprintf("%s has no status: it is taken to run with the addresses %v and %v", w.ID, v4, v6))
+		r.warnings = append(r.warnings, Warning{Text: fmt.Sprintf("%s has no status: it is taken to run with the addresses %v and %v", w.ID, v4, v6)})
 		v4, v6 = v4.Next(), v6.Next()
 	}
 }
@@ -374,7 +389,7 @@ func (r *reader) placeBarePods() {
 // needService warns of a Service that is not there.
 func (r *reader) needService(of, id string) {
 	if _, ok := r.world.Services.Get(id); !ok && id != "" {
-		r.warnings = append(r.warnings, fmt.Sprintf("%s: Service %s does not exist: nothing is matched by it", of, id))
+		r.lacks(of, "Service %s does not exist: nothing is matched by it", id)
 	}
 }
 
