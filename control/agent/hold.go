@@ -198,13 +198,15 @@ func (a *Agent) held() []HeldPod {
 	var out []HeldPod
 	reach := a.o.Source.Reach()
 	for _, p := range a.pods {
-		if p.known {
+		if p.open || p.Known { // or was open before the start
 			continue
 		}
 		h := HeldPod{Pod: p.Pod, Since: p.since}
 		switch {
 		case p.Name == "":
 			h.Why = "nobody knows which Pod it is: delete the Pod"
+		case p.known:
+			h.Why = "its policies are known, and it is not open yet"
 		case !reach.Live:
 			h.Why = "the controller is not reached"
 		case !reach.Tells:

@@ -196,6 +196,30 @@ func TestHeldUntilNamed(t *testing.T) {
 	})
 }
 
+// A Pod whose policies are known is told of as one that is closed, until they are enforced.
+func TestHeldUntilEnforced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &api{versions: map[string]uint64{"a": 7}}
+		w := startHolding(t, server.hold(0), pod("old", "10.0.0.1"))
+		w.set(func() { w.state, w.reach = policies("p@1"), antrea.Reach{Live: true, Tells: true, Pods: 6} })
+		if err := w.agent.Attach(t.Context(), unknown("a", "10.0.0.2")); err != nil {
+			t.Fatal(err)
+		}
+		w.set(func() { w.err, w.reach.Pods = errors.New("refused"), 7 })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if held := w.agent.Status().Held; len(held) != 1 || held[0].ID() != "pod/x/a" || held[0].Why != "its policies are known, and it is not open yet" {
+			t.Errorf("held: %+v", held)
+		}
+		w.set(func() { w.err = nil })
+		time.Sleep(time.Minute)
+		w.is("enforced", "a[10.0.0.2] old[10.0.0.1]")
+		if held := w.agent.Status().Held; len(held) > 0 {
+			t.Errorf("held: %+v", held)
+		}
+	})
+}
+
 // A Pod that is gone is asked for no more.
 func TestHeldIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
