@@ -25,7 +25,17 @@ type reader struct {
 
 // read returns what the table has. Where it has what is no part of a table of ours, or has
 // it in a way that cannot be changed in place, it is the spoiled table alone.
-func read(c *conn, table string) (map[string]Object, error) {
+func read(c *conn, table string) (objects map[string]Object, err error) {
+	const tries = 8
+	for range tries {
+		if objects, err = readOnce(c, table); !errors.Is(err, unix.ENOENT) {
+			break
+		} // somebody has deleted it meanwhile
+	}
+	return objects, err
+}
+
+func readOnce(c *conn, table string) (map[string]Object, error) {
 	r := &reader{conn: c, table: table, objects: map[string]Object{}}
 	there, err := r.readTable()
 	if err != nil || !there {
