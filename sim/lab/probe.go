@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -23,7 +24,7 @@ const (
 	Reject Verdict = "Reject"
 )
 
-// Patience is how long a Probe waits for an answer.
+// Patience is how long a Probe waits for an answer, where this process has its share of the machine; else longer.
 const Patience = 300 * time.Millisecond
 
 // Probe is a packet, or the first of a connection, from one namespace to another.
@@ -44,13 +45,15 @@ func Ask(ctx context.Context, probes []Probe) ([]Verdict, error) {
 	}
 	out, errs := make([]Verdict, len(probes)), make([]error, len(probes))
 	var wg sync.WaitGroup
+	var beats pulse
+	defer beats.start()()
 	limit := make(chan struct{}, 128) // each is a thread
 	for i, p := range probes {
 		wg.Go(func() {
 			limit <- struct{}{}
 			defer func() { <-limit }()
 			if errs[i] = ctx.Err(); errs[i] == nil {
-				out[i], errs[i] = p.ask()
+				out[i], errs[i] = p.ask(&beats)
 			}
 		})
 	}
@@ -59,12 +62,49 @@ func Ask(ctx context.Context, probes []Probe) ([]Verdict, error) {
 }
 
 // ask tries once; a Drop is tried a second time, since a loaded machine may be late.
-func (p Probe) ask() (Verdict, error) {
-	v, err := p.once(Patience)
+func (p Probe) ask(beats *pulse) (Verdict, error) {
+	v, err := p.surely(beats)
 	if err == nil && v == Drop {
-		v, err = p.once(Patience)
+		v, err = p.surely(beats)
 	}
 	return v, err
+}
+
+// surely tries until something is heard, or who would have heard it was awake.
+func (p Probe) surely(beats *pulse) (Verdict, error) {
+	for patience := Patience; ; patience *= 2 {
+		before := beats.n.Load()
+		v, err := p.once(patience)
+		if err != nil || v != Drop || beats.n.Load()-before >= awake || patience > 10*time.Second {
+			return v, err
+		}
+	}
+}
+
+// pulse tells whether this process gets to run. On a machine that has much to do it may get nothing for
+// longer than a Probe waits, and what has come meanwhile is found after the time is over.
+type pulse struct{ n atomic.Int64 }
+
+const (
+	beat  = 10 * time.Millisecond
+	awake = int64(Patience / beat / 2) // beats while a Probe has waited
+)
+
+// start has it beat until the end.
+func (p *pulse) start() (end func()) {
+	ticker, done := time.NewTicker(beat), make(chan struct{})
+	go func() {
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C: // one that is missed is not made up for
+				p.n.Add(1)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { close(done) }
 }
 
 func (p Probe) once(patience time.Duration) (Verdict, error) {
