@@ -298,7 +298,7 @@ func TestSwitch(t *testing.T) {
 		t.Error("the table is there")
 	}
 	w.isIn(runtimev1alpha1.AgentOff, 0)
-	w.world(policyOf(noIngress + noEgress)) // which the agent hears of
+	w.enforce(noIngress + noEgress) // which the agent hears of, and would
 	w.await("told", func() error {
 		if s := w.last(); s.State != runtimev1alpha1.AgentOff {
 			return fmt.Errorf("%+v", s)

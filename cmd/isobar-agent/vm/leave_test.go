@@ -149,7 +149,7 @@ func TestLeaveIsBounded(t *testing.T) {
 		wait   time.Duration
 		want   string
 	}{
-		"not yet":             {notYet, false, 3 * time.Second, string(vm.EndedWaited)},
+		"not yet":             {notYet, false, 8 * time.Second, string(vm.EndedWaited)}, // in which it is told on a slow machine, too
 		"unread":              {unread, false, 3 * time.Second, string(vm.EndedUnanswered)},
 		"nothing":             {nil, false, 3 * time.Second, string(vm.EndedUnanswered)},
 		"away for a moment":   {notYet, true, 3 * time.Second, string(vm.EndedUnanswered)},
@@ -246,7 +246,7 @@ func TestLeaveAndKill(t *testing.T) {
 	on()
 
 	// The agent: the command knows the bound.
-	ended, how := w.leave(t.Context(), 4*time.Second)
+	ended, how := w.leave(t.Context(), 12*time.Second)
 	w.saysOff(1)
 	kill()
 	w.must(w.try(shut))

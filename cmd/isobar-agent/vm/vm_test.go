@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -23,13 +24,12 @@ func TestEnforce(t *testing.T) {
 	w.isIn(runtimev1alpha1.AgentEnforcing, 0)
 	w.wants("without policies", slices.Concat(w.in(80, lab.Allow), w.in(22, lab.Allow), w.out(80, lab.Allow))...)
 
-	w.world(policyOf(noIngress))
+	w.enforce(noIngress)
 	w.isIn(runtimev1alpha1.AgentEnforcing, 1)
 	ssh := slices.DeleteFunc(w.in(22, lab.Allow), func(f flow) bool { return f.protocol == "UDP" })
 	w.wants("no ingress", slices.Concat(w.in(80, lab.Drop), ssh, w.out(80, lab.Allow))...)
 
-	w.world(policyOf("  ingress: [{action: Allow, ports: [{protocol: TCP, port: 80}], from: [{ipBlock: {cidr: 10.7.2.0/24}}]}, {action: Drop}]\n" + noEgress))
-	w.isIn(runtimev1alpha1.AgentEnforcing, 1)
+	w.enforce("  ingress: [{action: Allow, ports: [{protocol: TCP, port: 80}], from: [{ipBlock: {cidr: 10.7.2.0/24}}]}, {action: Drop}]\n" + noEgress)
 	w.wants("from the second network alone",
 		flow{from: w.peers[1], to: w.vm, addr: "10.7.2.2", port: 80, want: lab.Allow},
 		flow{from: w.peers[1], to: w.vm, addr: "fd07:2::2", port: 80, want: lab.Drop},
@@ -122,16 +122,16 @@ add rule ip docker post ip saddr 172.17.0.0/16 oifname "eth*" masquerade`).Combi
 	}
 	listen(80)
 	listen(81)
-	published := func(port uint16) error {
+	published := func(port uint16, patience time.Duration) error {
 		return w.peers[0].Do(func(ns.NetNS) error {
-			c, err := net.DialTimeout("tcp", fmt.Sprintf("10.7.1.2:%d", port), lab.Patience)
+			c, err := net.DialTimeout("tcp", fmt.Sprintf("10.7.1.2:%d", port), patience)
 			if err == nil {
 				c.Close()
 			}
 			return err
 		})
 	}
-	w.must(published(8080))
+	w.must(published(8080, patience))
 	_, theirs := addrs(1)
 	from := func(port uint16, want lab.Verdict) flow {
 		return flow{from: w.behind, to: w.peers[0], addr: theirs[0].String(), port: port, want: want}
@@ -142,16 +142,15 @@ add rule ip docker post ip saddr 172.17.0.0/16 oifname "eth*" masquerade`).Combi
 	}
 	w.wants("without policies", append(inside, from(80, lab.Allow))...)
 
-	w.world(policyOf("  ingress: [{action: Allow, ports: [{protocol: TCP, port: 8080}]}, {action: Drop}]\n  egress: [{action: Drop, ports: [{protocol: TCP, port: 80}]}]\n"))
-	w.isIn(runtimev1alpha1.AgentEnforcing, 1)
-	w.must(published(8080))
-	if published(8081) == nil {
+	w.enforce("  ingress: [{action: Allow, ports: [{protocol: TCP, port: 8080}]}, {action: Drop}]\n  egress: [{action: Drop, ports: [{protocol: TCP, port: 80}]}]\n")
+	w.must(published(8080, patience))
+	if published(8081, lab.Patience) == nil {
 		t.Error("a port that the policy does not allow is published all the same")
 	}
 	w.wants("with policies", append(inside, from(80, lab.Drop), from(81, lab.Allow))...)
-	w.world(policyOf("  ingress: [{action: Drop, ports: [{protocol: TCP, port: 80}]}]\n"))
-	w.await("the new rules", func() error { return published(8081) })
-	w.await("by the port that was asked for", func() error { return published(8080) })
+	w.enforce("  ingress: [{action: Drop, ports: [{protocol: TCP, port: 80}]}]\n")
+	w.must(published(8080, patience)) // by the port that was asked for
+	w.must(published(8081, patience))
 
 	// Another bridge is found, and before it is, it is none that leads to others.
 	w.must(w.vm.Do(func(ns.NetNS) error {

@@ -372,7 +372,7 @@ func TestGuilty(t *testing.T) {
 	w.run(change)
 	failing()
 	w.wants("after a restart", before...)
-	w.world(policyOf(noIngress + "  egress: [{action: Drop, ports: [{protocol: TCP, port: 80}]}]\n"))
+	w.enforce(noIngress + "  egress: [{action: Drop, ports: [{protocol: TCP, port: 80}]}]\n")
 	w.isIn(runtimev1alpha1.AgentEnforcing, 1)
 	w.wants("a policy that lets the agent through", after...)
 

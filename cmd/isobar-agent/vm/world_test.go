@@ -1,10 +1,12 @@
 package vm_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -55,8 +57,11 @@ type world struct {
 	conns   map[net.Conn]bool
 	away    bool
 	vmris   []runtimev1alpha1.VirtualMachineRuntimeInfo
-	thinks  *metav1.Condition // what a report is answered with; nil for nothing
-	reports []string          // paths that were posted to
+	thinks  *metav1.Condition                           // what a report is answered with; nil for nothing
+	reports []string                                    // paths that were posted to
+	said    controlplanev1beta2.NetworkPolicyNodeStatus // of the policy, last
+
+	generation int64 // of the policy
 
 	machine *vm.Machine
 	stop    func()
@@ -169,6 +174,20 @@ func netOf(addr string) *netlink.Addr {
 func (w *world) give(space ns.NetNS, name, addr string) {
 	w.Helper()
 	w.at(space, name, func(l netlink.Link) error { return netlink.AddrAdd(l, netOf(addr)) })
+	if a := netip.MustParseAddr(addr); a.Is6() {
+		// The kernel joins the group in which neighbours ask for it later, and one who has asked in vain waits for a second.
+		b := a.As16()
+		group := fmt.Sprintf("ff0200000000000000000001ff%x", b[13:])
+		w.await(addr+" is found by neighbours", func() error {
+			return space.Do(func(ns.NetNS) error {
+				text, err := os.ReadFile("/proc/thread-self/net/igmp6")
+				if err == nil && !strings.Contains(string(text), group) {
+					err = errors.New(string(text))
+				}
+				return err
+			})
+		})
+	}
 }
 
 func (w *world) take(space ns.NetNS, name, addr string) {
@@ -230,6 +249,21 @@ spec:
 ` + spec
 }
 
+// enforce makes the controller know the VM with a policy of it, and waits until the agent has said that it enforces this one.
+func (w *world) enforce(spec string) {
+	w.Helper()
+	w.generation++
+	w.world(strings.Replace(policyOf(spec), "name: p}", fmt.Sprintf("name: p, generation: %d}", w.generation), 1))
+	w.await(fmt.Sprintf("generation %d of the policy is enforced", w.generation), func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.said.Generation != w.generation || w.said.RealizationFailure {
+			return fmt.Errorf("%+v", w.said)
+		}
+		return nil
+	})
+}
+
 const (
 	noIngress = "  ingress: [{action: Drop}]\n"
 	noEgress  = "  egress: [{action: Drop}]\n"
@@ -281,11 +315,27 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	i := slices.Index([]string{"networkpolicies", "appliedtogroups", "addressgroups"}, strings.TrimPrefix(r.URL.Path, "/apis/controlplane.antrea.io/v1beta2/"))
 	if r.Method == http.MethodPost {
 		var answer runtimev1alpha1.VirtualMachineRuntimeInfo
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // it has gone
+		}
 		w.mu.Lock()
 		w.reports = append(w.reports, r.URL.Path)
+		if strings.HasSuffix(r.URL.Path, "/status") {
+			var envelope kruntime.Unknown
+			var status controlplanev1beta2.NetworkPolicyStatus
+			raw, _ := bytes.CutPrefix(body, []byte("k8s\x00"))
+			if err := envelope.Unmarshal(raw); err != nil {
+				w.Error(err)
+			} else if err := status.Unmarshal(envelope.Raw); err != nil || len(status.Nodes) != 1 {
+				w.Errorf("%v: %+v", err, status)
+			} else {
+				w.said = status.Nodes[0]
+			}
+		}
 		if strings.HasSuffix(r.URL.Path, "/namespaces/vms/virtualmachineruntimeinfos") {
 			var x runtimev1alpha1.VirtualMachineRuntimeInfo
-			if err := json.NewDecoder(r.Body).Decode(&x); err != nil {
+			if err := json.Unmarshal(body, &x); err != nil {
 				w.Error(err)
 			}
 			w.vmris = append(w.vmris, x)
