@@ -3,10 +3,15 @@ package nft_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"isobar.dev/dataplane/nft"
 	"isobar.dev/plan"
@@ -229,16 +234,15 @@ func TestHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		list := all(s)
-		for i, got := range r.ask(list) {
-			want := list[i].want
-			w, _ := s.Workloads.Get("pod/shop/web-0")
-			for _, a := range w.Addrs {
-				if list[i].From.Addr == a || list[i].To.Addr == a {
-					want = policy.Drop
-				}
+		w, _ := s.Workloads.Get("pod/shop/web-0")
+		for i, p := range list {
+			if slices.Contains(w.Addrs, p.From.Addr) || slices.Contains(w.Addrs, p.To.Addr) {
+				list[i].want = policy.Drop
 			}
-			if got != want {
-				t.Errorf("%+v: %v, want %v", list[i], got, want)
+		}
+		for i, got := range r.ask(list) {
+			if got != list[i].want {
+				t.Errorf("%+v: %v", list[i], got)
 			}
 		}
 		r.forget()
@@ -256,7 +260,11 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told, done := make(chan struct{}, 100), make(chan error, 1)
 	go func() { done <- r.driver.Watch(ctx, func() { told <- struct{}{} }) }()
-	// It has begun when it tells of something.
+	for deadline := time.Now().Add(30 * time.Second); !r.isWatched(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody listens")
+		}
+	}
 	y := plan.NewSyncer("", r.driver)
 	r.sync(y, worlds["db"]())
 	wait := func() {
@@ -269,22 +277,10 @@ func TestWatch(t *testing.T) {
 			t.Fatal("not told")
 		}
 	}
-	begun := false
-	for deadline := time.Now().Add(30 * time.Second); !begun && time.Now().Before(deadline); {
-		if err := k.Insert("isobar", "forward", nft.Rule{Verdict: nft.Drop}); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-told:
-			begun = true
-		case err := <-done:
-			t.Fatal(err)
-		case <-time.After(50 * time.Millisecond):
-		}
+	if err := k.Insert("isobar", "forward", nft.Rule{Verdict: nft.Drop}); err != nil {
+		t.Fatal(err)
 	}
-	for len(told) > 0 {
-		<-told
-	}
+	wait()
 	y.Forget()
 	r.sync(y, worlds["tiers"]())
 	if err := k.Make(1, "other"); err != nil {
@@ -302,6 +298,23 @@ func TestWatch(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// isWatched says whether somebody listens to what is changed in nftables.
+func (r *router) isWatched() bool {
+	r.Helper()
+	text, err := in(r, r.ns, func() ([]byte, error) { return os.ReadFile("/proc/thread-self/net/netlink") })
+	if err != nil {
+		r.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line) // sk, protocol, port, groups in hexadecimal, and more
+		groups, err := strconv.ParseUint(f[3], 16, 32)
+		if err == nil && f[1] == fmt.Sprint(unix.NETLINK_NETFILTER) && groups&(1<<(unix.NFNLGRP_NFTABLES-1)) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Whatever others write beside their rules is read without harm, and what we write is read back.

@@ -220,7 +220,7 @@ func TestLog(t *testing.T) {
 	var flows []probe
 	for i := range 50 {
 		flow.SourcePort, other.SourcePort = uint16(1000+i), uint16(1000+i)
-		flows = append(flows, probe{Flow: flow}, probe{Flow: other})
+		flows = append(flows, probe{Flow: flow, want: policy.Drop}, probe{Flow: other, want: policy.Allow})
 	}
 	r.ask(flows)
 	want := "isobar:" + nft.LogID("acnp/audit/ingress/0") + " Drop acnp/audit/ingress/0 deny-web label"
@@ -269,19 +269,20 @@ func TestGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := all(s)
-	for i, got := range r.ask(list) {
-		want := policy.Drop
-		if from := list[i].From.Addr; from == netip.MustParseAddr("10.1.0.1") || from == netip.MustParseAddr("fd01::1") {
-			want = policy.Allow
+	for i, p := range list {
+		if list[i].want = policy.Drop; p.From.Addr == netip.MustParseAddr("10.1.0.1") || p.From.Addr == netip.MustParseAddr("fd01::1") {
+			list[i].want = policy.Allow
 		}
-		if got != want {
-			t.Errorf("%+v: %v, want %v", list[i], got, want)
+	}
+	for i, got := range r.ask(list) {
+		if got != list[i].want {
+			t.Errorf("%+v: %v", list[i], got)
 		}
 	}
 	// To the machine itself too, which answers that nobody listens.
 	for from, want := range map[string]policy.Action{"10.1.0.1": policy.Reject, "10.1.0.2": policy.Drop} {
 		f := policy.Flow{From: policy.Endpoint{Addr: netip.MustParseAddr(from)}, To: policy.Endpoint{Addr: host4}, Protocol: policy.TCP, Port: 80, SourcePort: 40000}
-		if got := r.ask([]probe{{Flow: f}}); got[0] != want {
+		if got := r.ask([]probe{{Flow: f, want: want}}); got[0] != want {
 			t.Errorf("%s to the machine: %v, want %v", from, got[0], want)
 		}
 	}

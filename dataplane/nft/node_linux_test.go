@@ -284,7 +284,7 @@ func (m *machine) forgetNeighbours() {
 	}
 	for _, n := range list {
 		if !n.IP.IsMulticast() {
-			if err := h.NeighDel(&n); err != nil {
+			if err := h.NeighDel(&n); err != nil && !errors.Is(err, unix.ENOENT) { // the kernel has forgotten it itself
 				m.Fatalf("%v: %v", n.IP, err)
 			}
 		}

@@ -211,7 +211,7 @@ func (r *router) ask(flows []probe) []policy.Action {
 		}
 		r.receive(came)
 		if out[i] == policy.Drop && p.want != policy.Drop {
-			const late = 50 // ms
+			const late = 500 // ms
 			if n, _ := unix.Poll([]unix.PollFd{{Fd: int32(r.out), Events: unix.POLLIN}}, late); n > 0 {
 				r.receive(came)
 			}
