@@ -212,9 +212,15 @@ func (r *rig) interfaces() []string {
 	return out
 }
 
-// reaches says whether a datagram from an address of one namespace comes to
-// another's; from may be the zero Addr.
-func (r *rig) reaches(src ns.NetNS, from netip.Addr, dst ns.NetNS, to netip.Addr) bool {
+// How long is waited for a datagram that should come, and for one that should not.
+const (
+	generous = 30 * time.Second
+	short    = 200 * time.Millisecond
+)
+
+// reaches says whether datagrams from an address of one namespace come to
+// another's in time; from may be the zero Addr.
+func (r *rig) reaches(patience time.Duration, src ns.NetNS, from netip.Addr, dst ns.NetNS, to netip.Addr) bool {
 	r.Helper()
 	var listener *net.UDPConn
 	r.in(dst, func() {
@@ -225,24 +231,30 @@ func (r *rig) reaches(src ns.NetNS, from netip.Addr, dst ns.NetNS, to netip.Addr
 		listener = l
 	})
 	defer listener.Close()
-	r.in(src, func() {
-		var local *net.UDPAddr
-		if from.IsValid() {
-			local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
-		}
-		c, err := net.DialUDP("udp", local, listener.LocalAddr().(*net.UDPAddr))
-		if err != nil {
+	var local *net.UDPAddr
+	if from.IsValid() {
+		local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	var sender *net.UDPConn
+	var err error
+	r.in(src, func() { sender, err = net.DialUDP("udp", local, listener.LocalAddr().(*net.UDPAddr)) })
+	if err != nil {
+		r.Logf("from %s: %v", from, err)
+		return false
+	}
+	defer sender.Close()
+	for end := time.Now().Add(patience); ; {
+		if _, err := sender.Write([]byte("x")); err != nil {
 			r.Logf("from %s: %v", from, err)
-			return
 		}
-		defer c.Close()
-		if _, err := c.Write([]byte("x")); err != nil {
-			r.Logf("from %s: %v", from, err)
+		_ = listener.SetReadDeadline(time.Now().Add(short))
+		if _, _, err := listener.ReadFrom(make([]byte, 9)); err == nil {
+			return true
 		}
-	})
-	_ = listener.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-	_, _, err := listener.ReadFrom(make([]byte, 9))
-	return err == nil
+		if !time.Now().Before(end) {
+			return false
+		}
+	}
 }
 
 func codeOf(err error) uint {
@@ -261,7 +273,7 @@ func TestPodsReachEachOther(t *testing.T) {
 		t.Errorf("a has %v, want %v", addrsA, want)
 	}
 	for i := range addrsA {
-		if !r.reaches(a, netip.Addr{}, b, addrsB[i]) || !r.reaches(b, netip.Addr{}, a, addrsA[i]) {
+		if !r.reaches(generous, a, netip.Addr{}, b, addrsB[i]) || !r.reaches(generous, b, netip.Addr{}, a, addrsA[i]) {
 			t.Errorf("%v and %v do not reach each other", addrsA[i], addrsB[i])
 		}
 	}
@@ -284,7 +296,7 @@ func TestPodsReachEachOther(t *testing.T) {
 		}
 	})
 	for i, node := range []string{"10.78.0.1", "fd78::1"} {
-		if !r.reaches(r.node, netip.MustParseAddr(node), a, addrsA[i]) || !r.reaches(a, netip.Addr{}, r.node, netip.MustParseAddr(node)) {
+		if !r.reaches(generous, r.node, netip.MustParseAddr(node), a, addrsA[i]) || !r.reaches(generous, a, netip.Addr{}, r.node, netip.MustParseAddr(node)) {
 			t.Errorf("the Node %s and a do not reach each other", node)
 		}
 	}
@@ -306,7 +318,7 @@ func TestSpoofing(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			if r.reaches(a, addr, b, addrsB[i]) {
+			if r.reaches(short, a, addr, b, addrsB[i]) {
 				t.Errorf("b hears a as %s", addr)
 			}
 		}
@@ -622,7 +634,7 @@ func TestReusedAddress(t *testing.T) {
 	a, b := newNS(t), newNS(t)
 	addrA, addrB := r.add("a", a), r.add("b", b)
 	r.in(r.node, func() { track(t) })
-	if !r.reaches(a, netip.Addr{}, b, addrB[0]) {
+	if !r.reaches(generous, a, netip.Addr{}, b, addrB[0]) {
 		t.Fatal("they do not reach each other")
 	}
 	flows := func() (n int) {
