@@ -31,6 +31,7 @@ import (
 	"isobar.dev/compile"
 	"isobar.dev/control/agent"
 	"isobar.dev/control/feed"
+	"isobar.dev/dataplane/cni"
 	"isobar.dev/dataplane/nft"
 	"isobar.dev/dataplane/route"
 	"isobar.dev/policy"
@@ -266,6 +267,31 @@ func (c *cluster) plugAt(n *simlab.Node, name string) *simlab.Pod {
 	return c.lab.Pod("x", name)
 }
 
+// isNoted waits until it is known over a restart of the first Node's agent that a Pod's policies are known.
+func (c *cluster) isNoted(name string) {
+	c.Helper()
+	c.await(name+" is noted", func() error {
+		records, err := filepath.Glob(filepath.Join(c.dir, "node-1", "state", "pods", "*.json"))
+		if err != nil {
+			return err
+		}
+		for _, path := range records {
+			var a cni.Attachment
+			text, err := os.ReadFile(path)
+			if err == nil {
+				err = json.Unmarshal(text, &a)
+			}
+			if err != nil {
+				return err
+			}
+			if a.PodName == name && a.Known {
+				return nil
+			}
+		}
+		return fmt.Errorf("in none of %q", records)
+	})
+}
+
 // ask says what comes of TCP from one namespace to an address in another.
 func (c *cluster) ask(from, to ns.NetNS, addr netip.Addr, port uint16) simlab.Verdict {
 	c.Helper()
@@ -325,6 +351,7 @@ spec:
 		return nil
 	})
 	c.reaches("a is unknown", a, b, 80, simlab.Drop)
+	c.isNoted("b")
 	c.run(hold)
 	c.reaches("a is unknown after a restart", a, b, 80, simlab.Drop)
 	if held := c.agent.Status().Held; len(held) != 1 || held[0].Name != "a" {
@@ -338,6 +365,7 @@ spec:
 		return nil
 	})
 	c.reaches("what is denied", a, b, 22, simlab.Drop)
+	c.isNoted("a")
 	c.run(hold)
 	c.reaches("known before a restart", a, b, 80, simlab.Allow)
 	// Without the controller: what is known is open, and what is new is closed, however short it would be.

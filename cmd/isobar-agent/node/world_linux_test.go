@@ -203,9 +203,11 @@ func (w *world) listen() {
 
 // fixedSource is a Source that says what a test wants.
 type fixedSource struct {
-	mu      sync.Mutex
-	state   *antrea.State
-	changed chan struct{}
+	mu       sync.Mutex
+	state    *antrea.State
+	changed  chan struct{}
+	given    int64 // the generation of state
+	realized int64 // that of the last which is enforced
 }
 
 func (s *fixedSource) State() *antrea.State {
@@ -213,16 +215,33 @@ func (s *fixedSource) State() *antrea.State {
 	defer s.mu.Unlock()
 	return s.state
 }
-func (s *fixedSource) Changed() <-chan struct{}      { return s.changed }
-func (s *fixedSource) SetRealized([]antrea.Realized) {}
-func (s *fixedSource) Reach() antrea.Reach           { return antrea.Reach{} }
-func (s *fixedSource) Reached() <-chan struct{}      { return nil }
-func (s *fixedSource) AskReach()                     {}
-func (s *fixedSource) Status() antrea.Status         { return antrea.Status{} }
-func (s *fixedSource) Noticed() <-chan struct{}      { return nil }
+func (s *fixedSource) Changed() <-chan struct{} { return s.changed }
+func (s *fixedSource) Reach() antrea.Reach      { return antrea.Reach{} }
+func (s *fixedSource) Reached() <-chan struct{} { return nil }
+func (s *fixedSource) AskReach()                {}
+func (s *fixedSource) Status() antrea.Status    { return antrea.Status{} }
+func (s *fixedSource) Noticed() <-chan struct{} { return nil }
+func (s *fixedSource) SetRealized(list []antrea.Realized) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range list {
+		if r.Failure == "" {
+			s.realized = r.Generation
+		}
+	}
+}
+
+// isRealized says whether what was set last is enforced.
+func (s *fixedSource) isRealized() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.realized == s.given
+}
+
 func (s *fixedSource) set(rs policy.Ruleset) {
 	s.mu.Lock()
-	s.state = &antrea.State{Reading: &convert.Reading{Ruleset: rs}}
+	s.given++
+	s.state = &antrea.State{Reading: &convert.Reading{Ruleset: rs, Policies: []convert.ReadPolicy{{UID: "all", Generation: s.given}}}}
 	s.mu.Unlock()
 	select {
 	case s.changed <- struct{}{}:
@@ -282,14 +301,12 @@ func (w *world) enforce(isolated bool, rules ...policy.TargetRule) {
 		}
 		e.Egress = append(e.Egress, r.Key)
 	}
-	before := w.agent.Status().LastGood
 	w.source.set(policy.Ruleset{Target: "node-1", Rules: all, Workloads: []policy.Enforced{e}})
 	w.await("the agent has synced", func() bool {
-		s := w.agent.Status()
-		if s.Err != nil {
-			w.Fatal(s.Err)
+		if err := w.agent.Status().Err; err != nil {
+			w.Fatal(err)
 		}
-		return s.LastGood.After(before)
+		return w.source.isRealized()
 	})
 	for _, r := range w.agent.Status().Report.Refusals {
 		w.Errorf("refused: %+v", r)
@@ -320,21 +337,24 @@ func (w *world) await(what string, f func() bool) {
 	}
 }
 
+// short is how long is waited for who should not answer.
+const short = 1500 * time.Millisecond
+
 // dial connects from the Pod to port 80 of an address.
-func (w *world) dial(addr string) (net.Conn, error) {
+func (w *world) dial(addr string, patience time.Duration) (net.Conn, error) {
 	var c net.Conn
 	err := w.pod.Do(func(ns.NetNS) (err error) {
-		d := net.Dialer{Timeout: 1500 * time.Millisecond}
+		d := net.Dialer{Timeout: patience}
 		c, err = d.Dial("tcp", netip.AddrPortFrom(netip.MustParseAddr(addr), 80).String())
 		return err
 	})
 	return c, err
 }
 
-// reaches says whether the Pod gets an answer there.
-func (w *world) reaches(addr string) bool {
+// reaches says whether the Pod gets an answer there in time.
+func (w *world) reaches(addr string, patience time.Duration) bool {
 	w.Helper()
-	c, err := w.dial(addr)
+	c, err := w.dial(addr, patience)
 	if err != nil {
 		return false
 	}
@@ -343,7 +363,7 @@ func (w *world) reaches(addr string) bool {
 }
 
 func (w *world) echoes(c net.Conn) bool {
-	_ = c.SetDeadline(time.Now().Add(1500 * time.Millisecond))
+	_ = c.SetDeadline(time.Now().Add(patience))
 	var b [4]byte
 	_, err := c.Write([]byte("ping"))
 	if err == nil {
@@ -356,7 +376,11 @@ func (w *world) echoes(c net.Conn) bool {
 func (w *world) want(what string, want map[string]bool) {
 	w.Helper()
 	for addr, is := range want {
-		if got := w.reaches(addr); got != is {
+		long := short
+		if is {
+			long = patience
+		}
+		if got := w.reaches(addr, long); got != is {
 			w.Errorf("%s: the Pod reaches %s: %t, want %t; known: %+v", what, addr, got, is, w.names.List())
 		}
 	}
