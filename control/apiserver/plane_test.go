@@ -90,7 +90,7 @@ func (s *site) start() {
 	}
 	target := apiserver.DefaultTarget
 	target.Port, target.CABundle, target.Plans = int32(l.Addr().(*net.TCPAddr).Port), server.CABundle(), true
-	installing, cancelInstall := context.WithTimeout(s.t.Context(), 20*time.Second)
+	installing, cancelInstall := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancelInstall()
 	began := time.Now()
 	if err := apiserver.Install(installing, s.client, target); err != nil {
@@ -147,6 +147,7 @@ func TestReads(t *testing.T) {
 	s.inventory.putVpc(vpc(s.ns, "vpc-1", "us-east-1", true), vpc(s.ns, "vpc-2", "us-east-1", false))
 	s.sync()
 	s.settle("i-3", func(*unstructured.Unstructured) bool { return true })
+	s.settled("vpc", 2) // which are taken after the VMs
 
 	all := s.client.Resource(runtimev1alpha1.GroupVersion.WithResource("virtualmachine"))
 	vpcs := s.client.Resource(runtimev1alpha1.GroupVersion.WithResource("vpc")).Namespace(s.ns)
@@ -229,6 +230,7 @@ func TestTables(t *testing.T) {
 	i.putVpc(vpc(s.ns, "vpc-1", "us-east-1", true))
 	s.sync()
 	s.settle("i-1", func(*unstructured.Unstructured) bool { return true })
+	s.settled("vpc", 1)
 	base := "/apis/runtime.cloud.antrea.io/v1alpha1/namespaces/" + s.ns
 	vms := "NAME|CLOUD-PROVIDER|REGION|VIRTUAL-PRIVATE-CLOUD|STATE|AGENTED\n" + `i-1|AWS|eu-west-1|vpc-1|running" %!q(bool=false)]`
 	for path, want := range map[string]string{
@@ -289,8 +291,8 @@ func next(t *testing.T, w watch.Interface) string {
 		}
 		state, _, _ := unstructured.NestedString(o.Object, "status", "state")
 		return strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Type, o.GetName(), state))
-	case <-time.After(20 * time.Second):
-		return "nothing in 20 s"
+	case <-time.After(time.Minute):
+		return "nothing in a minute"
 	}
 }
 
@@ -611,10 +613,11 @@ func TestRestart(t *testing.T) {
 		t.Errorf("at the end of the server a watch got %q, want its end", got)
 	}
 	s.start()
-	after, err := s.vms().Get(t.Context(), "i-1", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var after *unstructured.Unstructured
+	planetest.Eventually(t, "the inventory is read again", func(ctx context.Context) (err error) {
+		after, err = s.vms().Get(ctx, "i-1", metav1.GetOptions{})
+		return err
+	})
 	if after.GetUID() != before.GetUID() || !after.GetCreationTimestamp().Time.Equal(before.GetCreationTimestamp().Time) {
 		t.Errorf("it was %v, and is %v", before.Object, after.Object)
 	}

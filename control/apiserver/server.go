@@ -197,7 +197,7 @@ func (s *Server) server(ctx context.Context, l net.Listener) (*genericapiserver.
 		return nil, err
 	}
 	config := genericapiserver.NewConfig(codecs)
-	config.SecureServing = &genericapiserver.SecureServingInfo{Listener: l, Cert: serving{s.authority}, MinTLSVersion: tls.VersionTLS12}
+	config.SecureServing = &genericapiserver.SecureServingInfo{Listener: hangups{l}, Cert: serving{s.authority}, MinTLSVersion: tls.VersionTLS12}
 	config.ExternalAddress = l.Addr().String()
 	config.LoopbackClientConfig = &restclient.Config{} // nothing calls itself here
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
