@@ -171,7 +171,7 @@ func inRoot(t *testing.T, packages, script string) {
 	if os.Geteuid() != 0 {
 		t.Skip("missing: root, for a root directory of its own")
 	}
-	for _, name := range []string{"dpkg", "unshare", "nft", "ip"} {
+	for _, name := range []string{"dpkg", "unshare", "setpriv", "nft", "ip"} {
 		if _, err := exec.LookPath(name); err != nil {
 			t.Skipf("missing: %s", name)
 		}
@@ -217,10 +217,14 @@ contexts: [{name: a, context: {cluster: a, user: a}}]
 current-context: a
 END
 mkdir -p "$top/root/var/lib/isobar-agent"
-chroot "$top/root" isobar-agent vm --name=shop/db-1 --antrea-kubeconfig=/root/agent.conf --health-addr=0 >"$top/log" 2>&1 </dev/null &
+# It has the rights that its unit leaves it.
+rights=$(sed -n 's/^CapabilityBoundingSet=//p' "$top/root/usr/lib/systemd/system/isobar-agent.service" | tr 'A-Z ' 'a-z,' | sed 's/cap_/+/g')
+[ -n "$rights" ] || fail "the unit bounds no rights"
+chroot "$top/root" setpriv --no-new-privs --bounding-set="-all,$rights" isobar-agent vm --name=shop/db-1 --antrea-kubeconfig=/root/agent.conf --health-addr=0 >"$top/log" 2>&1 </dev/null &
 agent=$!
 for i in $(seq 300); do [ -n "$(nft list tables)" ] && break; kill -0 $agent || break; sleep 0.1; done
 [ -n "$(nft list tables)" ] || fail "the agent has made no table: $(cat "$top/log")"
+! grep -q "not permitted" "$top/log" || fail "the unit leaves the agent too few rights: $(cat "$top/log")"
 kill $agent; wait $agent || true
 [ -n "$(nft list tables)" ] || fail "the agent has taken its table away"
 

@@ -42,7 +42,7 @@ type Metrics struct {
 type Told struct {
 	Agent  *agent.Agent
 	Source *antrea.Source
-	Space  ns.NetNS
+	Space  ns.NetNS // nil for the caller's
 
 	names  *Names      // nil for a machine that looks at no answers of DNS
 	server *cni.Server // nil for one without Pods
@@ -260,14 +260,19 @@ func (machine) rules(source *antrea.Source, gauge func(*prometheus.Desc, float64
 	gauge(egress, float64(out))
 }
 
-// conntrack reads a number of the kernel, of a network namespace.
+// conntrack reads a number of the kernel, of a network namespace; nil is the caller's.
 func conntrack(space ns.NetNS, name string) (n uint64, err error) {
-	failed := space.Do(func(ns.NetNS) error {
-		var text []byte
-		if text, err = os.ReadFile("/proc/sys/net/netfilter/" + name); err == nil {
+	read := func(ns.NetNS) error {
+		text, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+		if err == nil {
 			n, err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 		}
-		return nil
-	})
-	return n, errors.Join(err, failed)
+		return err
+	}
+	if space == nil {
+		err = read(nil)
+	} else {
+		err = space.Do(read)
+	}
+	return n, err
 }

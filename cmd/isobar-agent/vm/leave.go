@@ -203,7 +203,7 @@ const (
 
 // leave takes the rules away, if the wish to leave still stands.
 func (r *run) leave(ctx context.Context, l leaving, why Ending) {
-	switch err := leaveNow(ctx, r.o.StateDir, int(r.o.Space.Fd()), why, &l); {
+	switch err := leaveNow(ctx, r.o.StateDir, r.netNS(), why, &l); {
 	case errors.Is(err, ErrTakenBack), ctx.Err() != nil:
 	case err != nil:
 		r.o.Log.Error("the rules cannot be taken away", "error", err)

@@ -94,9 +94,17 @@ func (l Links) outer() []string {
 	return out
 }
 
-// readLinks returns the interfaces of a network namespace.
+// handle is a network namespace as netlink's package wants it; 0 is the caller's, which is not entered.
+func handle(space int) netns.NsHandle {
+	if space == 0 {
+		return netns.None()
+	}
+	return netns.NsHandle(space)
+}
+
+// readLinks returns the interfaces of a network namespace, or, where space is 0, of the caller's.
 func readLinks(space int, inner, outer []string) (Links, error) {
-	h, err := netlink.NewHandleAt(netns.NsHandle(space), unix.NETLINK_ROUTE)
+	h, err := netlink.NewHandleAt(handle(space), unix.NETLINK_ROUTE)
 	if err != nil {
 		return Links{}, fmt.Errorf("read interfaces: %w", err)
 	}
@@ -144,7 +152,7 @@ func followLinks(ctx context.Context, space int, inner, outer []string, f func(L
 			default:
 			}
 		}
-		at := netns.NsHandle(space)
+		at := handle(space)
 		links, addrs := make(chan netlink.LinkUpdate, 64), make(chan netlink.AddrUpdate, 64)
 		err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{Namespace: &at})
 		if err == nil {

@@ -62,7 +62,8 @@ type Options struct {
 	// CountEvery is how often the controller is told what rules have matched; 0 means 60 s.
 	CountEvery time.Duration
 	Metrics    *node.Metrics // nil for none
-	// Space is the machine's network namespace; nil means the caller's.
+	// Space is the machine's network namespace; nil means the caller's, into which nobody has to enter: that would
+	// need rights that the agent of a machine has no other use for.
 	Space ns.NetNS
 	Log   *slog.Logger
 	// Ready is called once, when what is known is enforced, or there is nothing to enforce. Nil for nothing.
@@ -89,14 +90,6 @@ func (m *Machine) Inner() []string {
 
 // Run is an agent until ctx ends. What it has done in the kernel stays then.
 func Run(ctx context.Context, o Options) error {
-	if o.Space == nil {
-		own, err := ns.GetCurrentNS()
-		if err != nil {
-			return err
-		}
-		defer own.Close()
-		o.Space = own
-	}
 	if o.Metrics == nil {
 		o.Metrics = node.NewMetrics()
 	}
@@ -158,6 +151,14 @@ type run struct {
 	proven   *policy.Ruleset
 }
 
+// netNS is the machine's network namespace as an open file, or 0 for the caller's.
+func (r *run) netNS() int {
+	if r.o.Space == nil {
+		return 0
+	}
+	return int(r.o.Space.Fd())
+}
+
 // part runs f until ctx ends; its error ends all.
 func (r *run) part(ctx context.Context, name string, f func(context.Context) error) {
 	r.parts.Go(func() {
@@ -173,7 +174,7 @@ func (r *run) start(ctx context.Context) error {
 		r.leave(ctx, l, EndedUnanswered) // whoever was to do it has been killed; rules must not come back first
 	}
 	had := hadRules(r.o.StateDir)
-	space := int(r.o.Space.Fd())
+	space := r.netNS()
 	links, err := readLinks(space, r.o.Inner, r.o.Outer)
 	r.links, r.linksErr = links, err // without them, all is taken for what denies more
 
@@ -258,7 +259,7 @@ func (r *run) begin(ctx context.Context, had bool) error {
 
 // isThere says whether the kernel has a table of ours.
 func (r *run) isThere(ctx context.Context) (bool, error) {
-	d := nft.NewDriver(nft.Config{NetNS: int(r.o.Space.Fd())})
+	d := nft.NewDriver(nft.Config{NetNS: r.netNS()})
 	defer d.Close()
 	objects, err := d.Read(ctx)
 	return len(objects) > 0, err
@@ -339,7 +340,7 @@ func (r *run) place() nft.Place {
 
 // follow keeps up with the machine's interfaces.
 func (r *run) follow(ctx context.Context) error {
-	followLinks(ctx, int(r.o.Space.Fd()), r.o.Inner, r.o.Outer, func(now Links, err error) {
+	followLinks(ctx, r.netNS(), r.o.Inner, r.o.Outer, func(now Links, err error) {
 		r.mu.Lock()
 		isSame := err != nil || now.equal(r.links)
 		if err == nil {
