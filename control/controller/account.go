@@ -153,6 +153,7 @@ func (c *Controller) connect(ctx context.Context, a *account, cpa *cloudv1alpha1
 	isNew, isLost, isNews := a.connected(config, client, scrub, err)
 	if isNews {
 		c.addSelectorsOf(a.key)
+		c.addSharers(a) // who wait for an account that can be asked
 	}
 	if isNew {
 		c.o.Log.LogAttrs(ctx, slog.LevelInfo, "account connected", slog.String("account", a.key.String()), slog.String("provider", a.provider))
@@ -312,7 +313,7 @@ func (c *Controller) settle(a *account, connectErr error) {
 		return
 	}
 	for _, t := range c.targetsOf(a.key) {
-		if open, tried, _, err := t.summary(); !tried && err == nil && (open || c.isKnown(t.name)) {
+		if open, tried, _, err := t.summary(); !tried && err == nil && (open || c.isKnown(t.name) || c.awaitsOthers(a, t)) {
 			return
 		}
 	}

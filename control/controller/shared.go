@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -143,19 +144,78 @@ func (c *Controller) isUnlisted(a *account, region string) bool {
 	mine := a.cloud
 	a.mu.Unlock()
 	own, _ := c.accountMirror.get(a.key)
-	for _, key := range c.accountMirror.keys() {
-		cpa, ok := c.accountMirror.get(key)
-		if !ok || key == a.key || cpa.DeletionTimestamp != nil || cloudOf(cpa) != mine || !namesRegion(cpa, region) {
-			continue
-		}
-		c.mu.Lock()
-		o := c.accounts[key]
-		c.mu.Unlock()
+	for cpa, o := range c.mayShare(a, region) {
 		if o == nil {
 			return true // not looked at yet
 		}
 		hasListed, hasFailed := o.hasListed(mine, region)
 		if !hasListed && (!hasFailed || isShared(cpa) || isShared(own)) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayShare gives the objects of the other accounts that may have networks of a in a region, and what is known of
+// those that have been looked at.
+func (c *Controller) mayShare(a *account, region string) iter.Seq2[*cloudv1alpha1.CloudProviderAccount, *account] {
+	a.mu.Lock()
+	mine := a.cloud
+	a.mu.Unlock()
+	return func(yield func(*cloudv1alpha1.CloudProviderAccount, *account) bool) {
+		for _, key := range c.accountMirror.keys() {
+			cpa, ok := c.accountMirror.get(key)
+			if !ok || key == a.key || cpa.DeletionTimestamp != nil || cloudOf(cpa) != mine || !namesRegion(cpa, region) {
+				continue
+			}
+			c.mu.Lock()
+			o := c.accounts[key]
+			c.mu.Unlock()
+			if !yield(cpa, o) {
+				return
+			}
+		}
+	}
+}
+
+// awaitsOthers says whether a target of a, which is not known, waits for nothing but what other accounts have yet to
+// tell, and none of them has failed to: then they will, and have a looked at again.
+func (c *Controller) awaitsOthers(a *account, t *target) bool {
+	if !a.knows(t) {
+		return false
+	}
+	for _, o := range c.mayShare(a, t.region) {
+		if o != nil && o.hasTrouble(t.region) {
+			return false
+		}
+	}
+	return true
+}
+
+// knows says whether all is known of a target's network that the account itself can tell.
+func (a *account) knows(t *target) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.regions[t.region]
+	if r == nil || a.unreadable {
+		return false
+	}
+	i := slices.IndexFunc(r.view.networks, func(n cloud.Network) bool { return n.ID == t.network })
+	return i >= 0 && r.view.knows(r.view.networks[i], matchesOf(a.selectors))
+}
+
+// hasTrouble says whether something of a region of the account cannot be told, as far as is known.
+func (a *account) hasTrouble(regionName string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.connectErr != nil || a.unreadable {
+		return true
+	}
+	for name, r := range a.regions {
+		if !strings.EqualFold(name, regionName) {
+			continue
+		}
+		if r.view.networksErr != nil || len(r.view.errs) > 0 {
 			return true
 		}
 	}

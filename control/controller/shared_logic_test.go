@@ -177,6 +177,37 @@ func TestWhoIsWaitedFor(t *testing.T) {
 	}
 }
 
+// Who waits for an account that is yet to be listed has not been tried, though it has been listed itself: what is said
+// of policies since before the start stands until then, but not for one that cannot be listed.
+func TestWhoWaitsIsNotSettled(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		young func(*pair)
+		want  bool // old is settled
+	}{
+		{"the other is not listed", func(*pair) {}, false},
+		{"the other is not looked at", func(p *pair) { delete(p.c.accounts, p.young.key) }, false},
+		{"the other is listed, and was not looked at since", func(p *pair) { p.young.list("n") }, false},
+		{"the other cannot be listed", func(p *pair) {
+			p.young.regions["r"].view.networksErr = errors.New("refused")
+			cpa, _ := p.c.accountMirror.get(p.young.key)
+			cpa.Status.Conditions = []metav1.Condition{{Type: conditionShared, Status: metav1.ConditionTrue}}
+		}, true},
+		{"the other has a selector that cannot be read", func(p *pair) { p.young.list("n"); p.young.unreadable = true; p.look() }, true},
+	} {
+		p := newPair(t)
+		p.old.list("n")
+		tt.young(p)
+		p.c.assignVMs(t.Context(), p.old)
+		if p.knows(p.old) {
+			t.Errorf("%s: the other one begins", tt.name)
+		}
+		if p.c.settle(p.old, nil); p.old.settled != tt.want {
+			t.Errorf("%s: settled: %v, want %v", tt.name, p.old.settled, tt.want)
+		}
+	}
+}
+
 // Objects may name a region in any case: what is listed is the region all the same.
 func TestSharedGoesInAnyCase(t *testing.T) {
 	p := newPair(t)

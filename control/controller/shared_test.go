@@ -60,9 +60,14 @@ func TestSharersWaitForOneAnother(t *testing.T) {
 				return right()
 			}
 			e.quietly("one of them is listed", unchanged)
+			e.cloud.with(func(f *fakeCloud) { f.latency = 200 * time.Millisecond }) // so that it is seen what is told meanwhile
 			close(answer)
-			e.eventually("both are listed", knows(c, 2))
-			time.Sleep(100 * time.Millisecond)
+			e.eventually("both are listed", func() string {
+				if wrong := unchanged(); wrong != "" {
+					t.Fatalf("while both are listed: %s", wrong)
+				}
+				return knows(c, 2)()
+			})
 			e.quietly("both are listed", unchanged)
 		})
 	}
