@@ -176,6 +176,7 @@ func TestAWS(t *testing.T) {
 	})
 	t.Run("restart", func(t *testing.T) {
 		e.eventually("settled", e.settled)
+		e.quiet() // statuses, too
 		e.stop()
 		e.sim.ResetCalls()
 		versions := e.versions()

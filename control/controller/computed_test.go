@@ -3,6 +3,7 @@ package controller_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -41,11 +42,12 @@ func (a *another) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer a.mu.Unlock()
 		var envelope runtime.Unknown
 		var status controlplanev1beta2.NetworkPolicyStatus
-		body := make([]byte, r.ContentLength)
-		_, _ = r.Body.Read(body)
-		if err := envelope.Unmarshal(body[4:]); err == nil && status.Unmarshal(envelope.Raw) == nil {
-			a.reports[name] = status.Nodes[0]
+		body, err := io.ReadAll(r.Body)
+		if err != nil || len(body) < 4 || envelope.Unmarshal(body[4:]) != nil || status.Unmarshal(envelope.Raw) != nil {
+			http.Error(w, "no report", http.StatusBadRequest)
+			return
 		}
+		a.reports[name] = status.Nodes[0]
 		w.WriteHeader(http.StatusCreated)
 		return
 	}
