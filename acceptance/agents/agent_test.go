@@ -40,12 +40,16 @@ func startAgent(t testing.TB, p *probe, node string, config *rest.Config, o antr
 	var done sync.WaitGroup
 	done.Go(func() { _ = src.Run(ctx) }) // it has no error to give
 	done.Go(func() {
-		for {
+		for last := (*antrea.State)(nil); ; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-src.Changed():
 				st := src.State()
+				if st == last { // it was there by the time that another one was looked at
+					continue
+				}
+				last = st
 				a.mu.Lock()
 				a.states++
 				a.mu.Unlock()

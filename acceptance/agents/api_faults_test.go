@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 
 	"isobar.dev/acceptance/wire"
 	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
@@ -184,11 +185,14 @@ func TestF04_F05_F19_APIServer(t *testing.T) {
 	c.set(next)
 	p.stop()
 	p.start()
-	if host, err := url.Parse(p.now.URL()); err != nil {
+	if config, err = p.now.Config(); err != nil { // its port may be another, where somebody has taken that
 		t.Fatal(err)
-	} else {
-		way.Send(host.Host)
 	}
+	if host, err = url.Parse(config.Host); err != nil {
+		t.Fatal(err)
+	}
+	c.config, c.client, c.core = config, dynamic.NewForConfigOrDie(config), kubernetes.NewForConfigOrDie(config)
+	way.Send(host.Host)
 	eventually(t, "the API server is there again", func() string {
 		w, err := c.client.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Watch(t.Context(), metav1.ListOptions{ResourceVersion: old.GetResourceVersion()})
 		if err == nil {
@@ -284,6 +288,8 @@ func TestF07_F11_SameNamesAndAddresses(t *testing.T) {
 		c.set(c.m.without(heir))
 		c.set(c.m.with(api))
 	}
+	// It is the first one's as before: that all has come, another Pod says.
+	c.set(c.m.with(changed(find[*corev1.Pod](t, c.m, room, "web-1"), func(p *corev1.Pod) { p.Labels["app"] = "db" })))
 	c.probe.settle("F11: an address goes from Pod to Pod")
 	// It has ended, and an heir has its address though its object is there.
 	done := changed(api, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
@@ -316,6 +322,8 @@ func TestF07_F11_SameNamesAndAddresses(t *testing.T) {
 			c.set(c.m.with(db))
 		}
 	}
+	db = changed(db, func(p *networkingv1.NetworkPolicy) { p.Spec.Ingress = nil }) // which it has not meant before
+	c.set(c.m.with(db))
 	c.probe.settle("F7: a policy is deleted and made again")
 	// An update without a change, and one that changes nothing that counts.
 	quiet := c.states()

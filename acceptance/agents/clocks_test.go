@@ -66,6 +66,8 @@ func TestF09_ClocksAndBlockedRenewal(t *testing.T) {
 	var done sync.WaitGroup
 	defer done.Wait()
 	defer cancel()
+	// Who is not heard of for two thirds of it does not lead, and a busy machine may stand still for seconds.
+	const lease = 9 * time.Second
 	names := []string{"fast", "slow"}
 	all := []*candidate{{off: 5 * time.Minute}, {off: -5 * time.Minute}}
 	stand := func(i int) {
@@ -73,7 +75,7 @@ func TestF09_ClocksAndBlockedRenewal(t *testing.T) {
 		config := e.Config()
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper { c.next = next; return c })
 		config.ContentType = "application/json"
-		election, err := leader.New(rest.CopyConfig(config), ns, names[i], &c.office, leader.Options{Lease: 3 * time.Second, Log: slog.New(slog.DiscardHandler)})
+		election, err := leader.New(rest.CopyConfig(config), ns, names[i], &c.office, leader.Options{Lease: lease, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +98,7 @@ func TestF09_ClocksAndBlockedRenewal(t *testing.T) {
 	until("the first leads", func() bool { return writes(0) })
 	stand(1)
 	began := time.Now()
-	until("the second sees a Lease from the future for longer than it lasts", func() bool { return time.Since(began) > 4*time.Second })
+	until("the second sees a Lease from the future for longer than it lasts", func() bool { return time.Since(began) > lease+time.Second })
 	if !writes(0) {
 		t.Error("the first does not lead any more, though it is well")
 	}

@@ -73,23 +73,41 @@ func (x *setting) several(rnd *rand.Rand, m model) model {
 	return m.with(x.shop.namespace(rnd.IntN(x.shop.rooms), []string{"red", "blue"}[rnd.IntN(2)]))
 }
 
-// quiet waits until all watches of all agents are past their bookmark, each of them begun n
-// times.
-func (x *setting) quiet(n int) {
+// quiet waits until all watches of all agents are past their bookmark.
+func (x *setting) quiet() {
 	x.t.Helper()
 	eventually(x.t, "all watches", func() string {
-		for i, a := range x.agents {
+		for _, a := range x.agents {
 			for _, w := range a.src.Status().Watches {
 				if !w.Live {
 					return fmt.Sprintf("%s: %s: %v", a.node, w.Resource, w.Err)
 				}
 			}
-			if got := x.between[i].Beginnings(); got < n {
-				return fmt.Sprintf("%s: %d watches have begun, not %d", a.node, got, n)
+		}
+		return ""
+	})
+}
+
+// expire has all watches of all agents end, and waits until others are past their bookmark.
+func (x *setting) expire() {
+	x.t.Helper()
+	var before []map[string]int
+	for _, m := range x.between {
+		before = append(before, m.Beginnings())
+		m.Send("", wire.Expired())
+	}
+	eventually(x.t, "other watches", func() string {
+		for i, a := range x.agents {
+			now := x.between[i].Beginnings()
+			for _, w := range a.src.Status().Watches {
+				if now[w.Resource] == before[i][w.Resource] {
+					return fmt.Sprintf("%s: %s: %d watches have begun, as before", a.node, w.Resource, now[w.Resource])
+				}
 			}
 		}
 		return ""
 	})
+	x.quiet()
 }
 
 func (x *setting) states() int {
@@ -105,12 +123,9 @@ func (x *setting) states() int {
 func TestF05_WatchesExpire(t *testing.T) {
 	t.Parallel()
 	x := newSetting(t, shop{base: "expire", nodes: []string{"n1", "n2", "n3"}, rooms: 3, pods: 2}, 100)
-	x.quiet(3)
+	x.quiet()
 	before := x.states()
-	for _, m := range x.between {
-		m.Send("", wire.Expired())
-	}
-	x.quiet(6)
+	x.expire()
 	x.probe.settle("all watches expire")
 	if n := x.states() - before; n > 0 {
 		t.Errorf("agents had %d States of an equal world", n)
@@ -284,7 +299,7 @@ func TestF10_OneWay(t *testing.T) {
 	t.Parallel()
 	x := newSetting(t, shop{base: "oneway", nodes: []string{"n1", "n2"}, rooms: 2, pods: 2}, 60)
 	for _, way := range []int{wire.ToClient, wire.ToServer} {
-		x.quiet(3)
+		x.quiet()
 		before := x.states()
 		x.front.Stall(way)
 		x.set(x.m.with(x.shop.shut(t, x.m.with(x.shop.policies(0)...), 0), x.shop.namespace(1, []string{"red", "blue"}[way%2])))
@@ -324,6 +339,7 @@ func TestF12_NamespaceRelabelled(t *testing.T) {
 	for _, team := range []string{"red", "blue", "red", "blue"} {
 		x.set(x.m.with(x.shop.namespace(0, team)))
 	}
+	x.set(x.m.with(x.shop.open(t, x.m, 1))) // the last label is the first one's: that all has come, this says
 	x.probe.settle("four labels for 5,000 Pods")
 }
 
@@ -335,6 +351,7 @@ func TestF13_Flap(t *testing.T) {
 	if isFull {
 		flips, tick = 15_000, 10*time.Millisecond
 	}
+	start, last := x.m, x.m.with(x.shop.shut(t, x.m, 1))
 	one := x.m.snapshot(t)
 	two := x.several(rand.New(rand.NewPCG(13, 1)), x.m.without(x.shop.policies(1)[1]).with(x.shop.open(t, x.m, 0))).snapshot(t)
 	round := func() (heapNow uint64, goroutines int) {
@@ -344,7 +361,10 @@ func TestF13_Flap(t *testing.T) {
 			x.know(one)
 			time.Sleep(2 * tick)
 		}
+		x.set(last) // any of the worlds before may be an earlier one
 		x.probe.settle(fmt.Sprint(2*flips, " changes"))
+		x.set(start)
+		x.probe.settle("the first world")
 		return heap(), runtime.NumGoroutine()
 	}
 	h1, g1 := round()

@@ -27,6 +27,7 @@ type probe struct {
 	worlds   []policy.Snapshot         // since the last quiet moment, in their order
 	compiled []policy.Ruleset          // of the last of them
 	want     [][]policy.Action         // by world, and end
+	tables   []map[string][32]byte     // by world, and Target: digests of what tableOf gives; nil of a world that need not be
 	at       []int                     // by end, the world that it was last seen in
 	isLoose  bool                      // a verdict of any of the worlds will do
 	stricter func(policy.Flow) bool    // a Drop will do, too; nil for no flow
@@ -56,6 +57,14 @@ func (p *probe) next(w policy.Snapshot) {
 	p.add(w)
 }
 
+// perhaps says that there may be another world, before the next one that will be.
+func (p *probe) perhaps(w policy.Snapshot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.add(w)
+	p.tables[len(p.tables)-1] = nil
+}
+
 // flap says that there will be two worlds in turn, of which now is the last that was said.
 func (p *probe) flap(other policy.Snapshot) {
 	p.mu.Lock()
@@ -78,6 +87,11 @@ func (p *probe) add(w policy.Snapshot) {
 	}
 	p.worlds, p.want = append(p.worlds, w), append(p.want, want)
 	p.compiled = rulesets(w)
+	tables := map[string][32]byte{}
+	for _, rs := range p.compiled {
+		tables[rs.Target] = sha256.Sum256([]byte(strings.Join(tableOf(rs), "\n")))
+	}
+	p.tables = append(p.tables, tables)
 }
 
 // rulesets returns those of a world: the slow twin's, but where that takes seconds.
@@ -102,7 +116,7 @@ func (p *probe) drop(pod *corev1.Pod) {
 	id := policy.WorkloadID(policy.KindPod, pod.Namespace, pod.Name)
 	p.flows = slices.DeleteFunc(p.flows, func(f policy.Flow) bool { return f.From.Workload == id || f.To.Workload == id })
 	last := p.worlds[len(p.worlds)-1]
-	p.worlds, p.want, p.at = nil, nil, make([]int, ends*len(p.flows))
+	p.worlds, p.want, p.tables, p.at = nil, nil, nil, make([]int, ends*len(p.flows))
 	p.add(last)
 }
 
@@ -252,6 +266,28 @@ func (p *probe) behind() string {
 	return wrong
 }
 
+// recurs says for which agent the last world is as one that was before another, "" when for none: who has it then may
+// have the others yet to come.
+func (p *probe) recurs() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := len(p.tables) - 1
+	for _, target := range slices.Sorted(maps.Keys(p.rulesets)) {
+		isOther := false
+		for j := last - 1; j >= 0; j-- {
+			if p.tables[j] == nil {
+				continue
+			}
+			isSame := p.tables[j][target] == p.tables[last][target]
+			if isSame && isOther {
+				return fmt.Sprintf("for %s world %d is as world %d again, after others: that it has that says nothing", target, last, j)
+			}
+			isOther = isOther || !isSame
+		}
+	}
+	return ""
+}
+
 func firstDifference(got, want []string) string {
 	for i := range max(len(got), len(want)) {
 		switch {
@@ -270,6 +306,9 @@ func firstDifference(got, want []string) string {
 // is no other. It fails the test for each verdict that was wrong meanwhile.
 func (p *probe) settle(what string) {
 	p.t.Helper()
+	if twice := p.recurs(); twice != "" {
+		p.t.Fatalf("%s: %s", what, twice)
+	}
 	eventually(p.t, what, p.behind)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -278,6 +317,7 @@ func (p *probe) settle(what string) {
 		p.t.Errorf("%s: %d verdicts were those of no world, or of one that was over:\n%s", what, p.wrong, strings.Join(p.texts, "\n"))
 	}
 	p.worlds, p.want = slices.Clone(p.worlds[len(p.worlds)-1:]), slices.Clone(p.want[len(p.want)-1:]) // and nothing of the others
+	p.tables = slices.Clone(p.tables[len(p.tables)-1:])
 	clear(p.at)
 	p.wrong, p.texts, p.looks, p.isLoose = 0, nil, 0, false
 }

@@ -36,14 +36,9 @@ func TestF18_OtherVersions(t *testing.T) {
 	about := func(f policy.Flow) bool {
 		return strings.HasPrefix(f.To.Workload, policy.WorkloadID(policy.KindPod, x.shop.room(0), "api-"))
 	}
-	n := 3
 	turn := func(to wire.News) {
 		skew.Turn(to, string(p.UID))
-		for _, m := range x.between {
-			m.Send("", wire.Expired())
-		}
-		n += 3
-		x.quiet(n)
+		x.expire()
 	}
 	turn(wire.NewMetadata)
 	x.probe.settle("fields beside what counts")
@@ -71,7 +66,14 @@ func TestF18_OtherVersions(t *testing.T) {
 	x.set(x.m.with(x.shop.shut(t, x.m, 0)))
 	x.probe.settle("a change of one of this version")
 
-	// A report of a newer agent's.
+	// A report of a newer agent's, once that of n1's own is there, which would take its place.
+	id := policy.PolicyID(policy.AntreaNetworkPolicy, p.Namespace, p.Name)
+	eventually(t, "reports of the agents", func() string {
+		if said := x.reports.Of(id, x.shop.nodes); len(said) != 2 || said["n1"].Generation != 2 || said["n2"].Generation != 2 {
+			return fmt.Sprint(said)
+		}
+		return ""
+	})
 	client, err := rest.HTTPClientFor(x.reach())
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +87,7 @@ func TestF18_OtherVersions(t *testing.T) {
 	if text, _ := io.ReadAll(answer.Body); answer.StatusCode != http.StatusCreated {
 		t.Errorf("a newer agent's report: %s %s", answer.Status, text)
 	}
-	if said := x.reports.Of(policy.PolicyID(policy.AntreaNetworkPolicy, p.Namespace, p.Name), []string{"n1"}); said["n1"].Generation != 7 {
+	if said := x.reports.Of(id, []string{"n1"}); said["n1"].Generation != 7 {
 		t.Errorf("the report came to %v", said)
 	}
 }

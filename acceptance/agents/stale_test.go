@@ -236,7 +236,7 @@ func TestF06_NobodyIsFarEnough(t *testing.T) {
 				m = change(m)
 			}
 		}
-		c.probe.next(m.snapshot(t))
+		c.probe.perhaps(m.snapshot(t))
 	}
 	c.probe.next(newer.snapshot(t))
 	l.release()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -153,7 +152,7 @@ type Process struct {
 func Start(t testing.TB, s Spec) *Process {
 	t.Helper()
 	if s.API == "" {
-		s.API = freeAddr(t)
+		s.API = reserve(t)
 	}
 	p := &Process{Spec: s, ended: make(chan struct{})}
 	text, err := json.Marshal(s)
@@ -186,15 +185,26 @@ func Start(t testing.TB, s Spec) *Process {
 	return p
 }
 
-// freeAddr is an address that nobody listens on now.
-func freeAddr(t testing.TB) string {
+// reserve returns an address of loopback that nobody else is given until the test ends: a socket has it that does not
+// listen, beside which a replica may, and the kernel finds others for who asks for any.
+func reserve(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprint("127.0.0.1:", at.(*syscall.SockaddrInet4).Port)
 }
 
 // Kill ends it as kill -9 does.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"path"
 	"sync"
@@ -25,7 +26,7 @@ type Meddler struct {
 	open   map[chan []Frame]string // watches, by where frames are put into them
 	told   []string                // events that were sent, and of what, when keeps is set
 	keeps  bool
-	begins int // of watches
+	begins map[string]int // watches, by resource
 }
 
 // Frame is an event of a watch as it goes over the wire: the object is in Kubernetes'
@@ -37,7 +38,7 @@ type Frame struct {
 
 // Wrap returns config with m in between.
 func (m *Meddler) Wrap(config *rest.Config) *rest.Config {
-	m.open = map[chan []Frame]string{}
+	m.open, m.begins = map[chan []Frame]string{}, map[string]int{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return meddling{m, next} })
 	return config
 }
@@ -58,7 +59,7 @@ func (x meddling) RoundTrip(q *http.Request) (*http.Response, error) {
 	events, inject, done := make(chan Frame), make(chan []Frame, 16), make(chan struct{})
 	x.m.mu.Lock()
 	x.m.open[inject] = resource
-	x.m.begins++
+	x.m.begins[resource]++
 	x.m.mu.Unlock()
 	each := func(e Frame) []Frame { return []Frame{e} }
 	if x.m.Each != nil {
@@ -128,11 +129,11 @@ func (m *Meddler) Kept() []string {
 	return append([]string(nil), m.told...)
 }
 
-// Beginnings is how many watches have begun.
-func (m *Meddler) Beginnings() int {
+// Beginnings is how many watches have begun, by resource.
+func (m *Meddler) Beginnings() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.begins
+	return maps.Clone(m.begins)
 }
 
 var envelope = []byte("k8s\x00")

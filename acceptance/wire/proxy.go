@@ -18,6 +18,7 @@ type Proxy struct {
 	next     int
 	refuses  bool
 	pipes    map[*pipe]struct{}
+	cuts     int                 // how often all connections were closed
 	held     [ways]chan struct{} // closed when bytes of that way go on; nil while they do
 	accepted int
 }
@@ -66,8 +67,12 @@ func NewProxy(t testing.TB, l net.Listener, servers ...string) *Proxy {
 // Addr is where it listens.
 func (p *Proxy) Addr() string { return p.l.Addr().String() }
 
-// serve passes one connection on until it ends.
+// serve passes one connection on until it ends. One that is cut before it has come to a server is closed like all
+// others: it may be on its way to one that it was to be led away from.
 func (p *Proxy) serve(c net.Conn) {
+	p.mu.Lock()
+	cuts := p.cuts
+	p.mu.Unlock()
 	server := p.dial()
 	if server == nil {
 		c.Close()
@@ -76,7 +81,7 @@ func (p *Proxy) serve(c net.Conn) {
 	x := &pipe{c, server}
 	defer x.close()
 	p.mu.Lock()
-	if p.refuses {
+	if p.refuses || p.cuts != cuts {
 		p.mu.Unlock()
 		return
 	}
@@ -177,6 +182,7 @@ func (p *Proxy) Accept() {
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.cuts++
 	for x := range p.pipes {
 		x.close()
 	}
