@@ -240,8 +240,8 @@ func TestKubectlWatches(t *testing.T) {
 			select {
 			case l := <-lines:
 				got = append(got, l)
-			case <-time.After(20 * time.Second):
-				return append(got, "nothing in 20 s")
+			case <-time.After(2 * time.Minute):
+				return append(got, "nothing in two minutes")
 			}
 		}
 		return got

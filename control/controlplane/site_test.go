@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,7 +79,7 @@ func newSiteOf(t *testing.T, office *leader.Office) *site {
 	s.direct = "https://" + l.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	installing, cancelInstall := context.WithTimeout(t.Context(), 30*time.Second)
+	installing, cancelInstall := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancelInstall()
 	go func() {
 		err := server.Run(ctx, l)
@@ -192,6 +193,21 @@ func (s *site) grant(user string, rules ...rbacv1.PolicyRule) {
 			}
 		}
 	})
+	// All of the role counts as soon as any of it does.
+	group, name := rules[0].APIGroups[0], ""
+	if len(rules[0].ResourceNames) > 0 {
+		name = rules[0].ResourceNames[0]
+	}
+	resource, subresource, _ := strings.Cut(rules[0].Resources[0], "/")
+	planetest.Eventually(s.t, "the rights of "+user, func(ctx context.Context) error {
+		got, err := s.core.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: rules[0].Verbs[0], Group: group, Resource: resource, Subresource: subresource, Name: name},
+		}}, metav1.CreateOptions{})
+		if err == nil && !got.Status.Allowed {
+			err = fmt.Errorf("not yet: %+v", got.Status)
+		}
+		return err
+	})
 }
 
 // agentRules are what upstream gives agents.
@@ -217,8 +233,8 @@ func next(t *testing.T, w watch.Interface) string {
 			text += "(initial events end)"
 		}
 		return strings.ReplaceAll(text, "*v1beta2.", "")
-	case <-time.After(20 * time.Second):
-		return "nothing in 20 s"
+	case <-time.After(2 * time.Minute):
+		return "nothing in two minutes"
 	}
 }
 
