@@ -145,6 +145,23 @@ func TestDue(t *testing.T) {
 	}
 }
 
+// What has failed is tried again before the certificate ends, however short its life is.
+func TestRetryIn(t *testing.T) {
+	for _, tt := range []struct{ wait, left, want time.Duration }{
+		{10 * time.Second, 8 * time.Hour, 10 * time.Second},
+		{10 * time.Minute, 8 * time.Hour, 10 * time.Minute},
+		{10 * time.Minute, 8 * time.Minute, 2 * time.Minute},
+		{10 * time.Second, 7 * time.Second, 1750 * time.Millisecond},
+		{10 * time.Second, time.Second, time.Second}, // not all the time
+		{10 * time.Second, 0, 10 * time.Second},      // it has ended
+		{10 * time.Minute, -time.Hour, 10 * time.Minute},
+	} {
+		if got := retryIn(tt.wait, tt.left); got != tt.want {
+			t.Errorf("retryIn(%v, %v) = %v, want %v", tt.wait, tt.left, got, tt.want)
+		}
+	}
+}
+
 func TestHosts(t *testing.T) {
 	got, err := Hosts([]string{"https://a.example:10443", "https://[fd00::1]:1", "https://10.0.0.1/"})
 	if err != nil || strings.Join(got, " ") != "a.example fd00::1 10.0.0.1" {

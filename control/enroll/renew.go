@@ -37,7 +37,7 @@ func (i *Identity) Run(ctx context.Context) error {
 					return nil
 				}
 				i.o.Log.LogAttrs(ctx, slog.LevelWarn, "the certificate is not renewed; will try again", slog.Time("ends", i.Status().Expires), slog.String("error", err.Error()))
-				pause, wait = jitter(wait), min(2*wait, lastRetry)
+				pause, wait = retryIn(jitter(wait), i.untilDue(time.Now(), 1)), min(2*wait, lastRetry)
 			}
 		}
 		select {
@@ -46,6 +46,15 @@ func (i *Identity) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// retryIn returns when to try again that would otherwise in wait: in time, while the certificate is good for as long as
+// left. Afterwards it renews none.
+func retryIn(wait, left time.Duration) time.Duration {
+	if left <= 0 {
+		return wait
+	}
+	return min(wait, max(left/4, time.Second))
 }
 
 // elapsed is how old the certificate is. The clock may have been set either way since it came, and stands still for no sleep; the
