@@ -52,6 +52,7 @@ const (
 	NeedPayload  Need = "payload"          // what an L7 rule looks at
 	NeedEndpoint Need = "service endpoint" // the workload behind a Service's address
 	NeedSource   Need = "source port"      // Flow.SourcePort
+	NeedAddress  Need = "address"          // which of a workload's addresses is meant; Evaluate takes the first, who asks about all of them tells
 )
 
 // Decision is the verdict at one end of a Flow.

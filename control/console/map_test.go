@@ -158,7 +158,7 @@ func viewers(s policy.Snapshot) map[string]console.Viewer {
 	return out
 }
 
-// The map has of any two groups what Evaluate says of each of their pairs, by all traffic; what a viewer may
+// The map has of any two groups what Evaluate says of each of their pairs, by all traffic and at all addresses; what a viewer may
 // not see counts in one group alone, and nothing is told of what is inside it.
 func TestMapIsEvaluates(t *testing.T) {
 	edges, hidden := 0, 0
@@ -173,7 +173,7 @@ func TestMapIsEvaluates(t *testing.T) {
 				x := verdicts{all: true}
 				for _, f := range flows {
 					f.From, f.To = policy.Endpoint{Workload: a.ID}, policy.Endpoint{Workload: b.ID}
-					v, err := policy.Evaluate(s, f)
+					v, err := policytest.Evaluate(s, f)
 					if err != nil || a == b {
 						continue
 					}
@@ -284,7 +284,7 @@ func TestMatrixIsEvaluates(t *testing.T) {
 						passed, apart := 0, false
 						for i, f := range flows {
 							f.From, f.To = policy.Endpoint{Workload: a.ID}, policy.Endpoint{Workload: b.ID}
-							verdict, err := policy.Evaluate(s, f)
+							verdict, err := policytest.Evaluate(s, f)
 							apart = apart || err != nil
 							if err == nil && verdict.Action == policy.Allow {
 								passed++
@@ -365,7 +365,7 @@ func checkBy(t *testing.T, s policy.Snapshot, v console.Viewer, f policy.Flow, f
 		return
 	}
 	f.From, f.To = policy.Endpoint{Workload: from}, policy.Endpoint{Workload: to}
-	want, err := policy.Evaluate(s, f)
+	want, err := policytest.Evaluate(s, f)
 	if err != nil {
 		t.Fatal(err)
 	}

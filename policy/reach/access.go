@@ -259,10 +259,10 @@ func (w *World) Access(group func(End) string, strangers string, o Options, edge
 	if err != nil {
 		return err
 	}
-	x.k = w.walkOver(all, all, a, unjudged)
 	w.mu.Lock() // others add profiles
 	x.out = newOutcomes(&book{profiles: slices.Clip(w.book.profiles)})
 	w.mu.Unlock()
+	x.k = w.walkOver(all, all, a, unjudged, x.out.book.merge)
 	x.stamp = make([]int32, 16)
 	for from := range g.groups {
 		row, err := x.from(from)

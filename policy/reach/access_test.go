@@ -151,8 +151,8 @@ func (x *accessOf) ask(s policy.Snapshot, from, to policy.Endpoint, flows []poli
 	for _, f := range flows {
 		key := f
 		f.From, f.To = from, to
-		v, err := policy.Evaluate(s, f)
-		if err != nil {
+		all := policytest.Between(s, f)
+		if len(all) == 0 {
 			return
 		}
 		if !x.meets {
@@ -161,7 +161,10 @@ func (x *accessOf) ask(s policy.Snapshot, from, to policy.Endpoint, flows []poli
 		switch stateOf(s, f) {
 		case reach.Allowed:
 			x.passes[key], passes = true, true
-			rule = rule || v.Egress.Reason == policy.ByRule && denies(f, policy.Egress) || v.Ingress.Reason == policy.ByRule && denies(f, policy.Ingress)
+			for _, f := range all {
+				v, err := policy.Evaluate(s, f)
+				rule = rule || err == nil && (v.Egress.Reason == policy.ByRule && denies(f, policy.Egress) || v.Ingress.Reason == policy.ByRule && denies(f, policy.Ingress))
+			}
 		case reach.Depends:
 			x.may[key], x.all, may = true, false, true
 		default:

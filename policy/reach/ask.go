@@ -75,9 +75,8 @@ func (w *World) oneOf(d policy.Decision) *policy.Decision {
 
 var notSubject = policy.Decision{Action: policy.Allow, Reason: policy.NotSubject, Index: -1}
 
-// flowsBetween returns the decisions about flows between classes, numbered: the
-// decision of number n about the i-th flow stands at n*len(flows)+i.
-func (w *World) flowsBetween(from, to []int, flows []policy.Flow, stop func() error) (answers, []*policy.Decision, error) {
+// flowsBetween returns the decisions about flows between classes, numbered.
+func (w *World) flowsBetween(from, to []int, flows []policy.Flow, stop func() error) (answers, *said, error) {
 	var a answers
 	for dir := range directions {
 		a[dir] = make([][]int32, len(w.judges[dir]))
@@ -131,7 +130,7 @@ func (w *World) flowsBetween(from, to []int, flows []policy.Flow, stop func() er
 		a[dir][n] = out
 		return nil
 	})
-	return a, list, err
+	return a, &said{len(flows), list}, err
 }
 
 // Asker answers for one kind of traffic.
@@ -145,10 +144,14 @@ type Asker struct {
 func (w *World) Ask(f policy.Flow) *Asker { return &Asker{w, f} }
 
 // Verdict is that of [policy.Evaluate] for a flow from any end of one class to any
-// other end of the other. Both must [World.Meet].
+// other end of the other, whichever of their addresses it has: where that matters, it is a denial that needs
+// [policy.NeedAddress]. Both must [World.Meet].
 func (a *Asker) Verdict(from, to int) policy.Verdict {
-	x, y := a.w.families(from, to)
-	return both{a.decide(0, x.judge[0], y.peer), a.decide(1, y.judge[1], x.peer), y.isService}.verdict()
+	var all []both
+	for x, y := range a.w.families(from, to) {
+		all = append(all, both{a.decide(0, x.judge[0], y.peer), a.decide(1, y.judge[1], x.peer), y.isService})
+	}
+	return oneOfAll(all).verdict()
 }
 
 // decide returns the decision of a judge about flows with a peer.

@@ -164,7 +164,7 @@ func (d *differ) walks(o Options) (walks [2]*walk, place [2][]int, err error) {
 		if err != nil {
 			return walks, place, err
 		}
-		walks[x] = w.walkOver(classes, classes, a, unjudged)
+		walks[x] = w.walkOver(classes, classes, a, unjudged, d.book.merge)
 	}
 	return walks, place, nil
 }

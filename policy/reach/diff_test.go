@@ -18,8 +18,24 @@ func has(s reach.Side, id string, a netip.Addr) bool {
 	return slices.ContainsFunc(s.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// stateOf is what Evaluate says, in the words of a Diff.
+// stateOf is what Evaluate says of all addresses, in the words of a Diff.
 func stateOf(s policy.Snapshot, f policy.Flow) reach.State {
+	strictest, loosest := reach.Allowed, reach.Absent
+	all := policytest.Between(s, f)
+	for _, f := range all {
+		x := stateOfOne(s, f)
+		strictest, loosest = min(strictest, x), max(loosest, x)
+	}
+	switch {
+	case len(all) == 0:
+		return reach.Absent
+	case strictest < reach.Depends && loosest >= reach.Depends:
+		return reach.Depends
+	}
+	return strictest
+}
+
+func stateOfOne(s policy.Snapshot, f policy.Flow) reach.State {
 	for _, e := range []policy.Endpoint{f.From, f.To} {
 		if w, ok := s.Workloads.Get(e.Workload); e.Workload != "" && (!ok || w.Terminated) {
 			return reach.Absent

@@ -144,18 +144,22 @@ func (w *World) Counts(group func(End) string, flows []policy.Flow, o Options) (
 	// What is decided about each flow, as bits.
 	type bits struct{ allows, needs uint64 }
 	says := make([]bits, 0, 16)
-	for i, d := range decisions {
-		if i%len(flows) == 0 {
-			says = append(says, bits{})
-		}
-		x := &says[len(says)-1]
-		if d.Action == policy.Allow {
-			x.allows |= 1 << (i % len(flows))
-		}
-		if len(d.Needs) > 0 {
-			x.needs |= 1 << (i % len(flows))
+	note := func() { // what was decided since
+		for i := len(says) * len(flows); i < len(decisions.list); i++ {
+			d := decisions.list[i]
+			if i%len(flows) == 0 {
+				says = append(says, bits{})
+			}
+			x := &says[len(says)-1]
+			if d.Action == policy.Allow {
+				x.allows |= 1 << (i % len(flows))
+			}
+			if len(d.Needs) > 0 {
+				x.needs |= 1 << (i % len(flows))
+			}
 		}
 	}
+	note()
 	if len(flows) == 0 {
 		says = append(says, bits{})
 	}
@@ -181,6 +185,9 @@ func (w *World) Counts(group func(End) string, flows []policy.Flow, o Options) (
 					continue
 				}
 				c.Pairs += n
+				if max(int(e), int(in)) >= len(says) {
+					note()
+				}
 				x, y := says[e], says[in]
 				pass := x.allows & y.allows
 				switch pass {
@@ -203,7 +210,7 @@ func (w *World) Counts(group func(End) string, flows []policy.Flow, o Options) (
 }
 
 // walkFlows returns a walk whose numbers are those of decisions: see flowsBetween.
-func (w *World) walkFlows(from, to []part, flows []policy.Flow, o Options) (*walk, []*policy.Decision, error) {
+func (w *World) walkFlows(from, to []part, flows []policy.Flow, o Options) (*walk, *said, error) {
 	if err := o.check(len(from) * len(to)); err != nil {
 		return nil, nil, err
 	}
@@ -212,7 +219,7 @@ func (w *World) walkFlows(from, to []part, flows []policy.Flow, o Options) (*wal
 	if err != nil {
 		return nil, nil, err
 	}
-	return w.walkOver(a, b, answers, 0), decisions, nil
+	return w.walkOver(a, b, answers, 0, func(all []pair) pair { return decisions.merge(w, all) }), decisions, nil
 }
 
 func classesOf(parts []part) []int {
@@ -239,7 +246,7 @@ func (w *World) find(from, to []part, flows []policy.Flow, o Options, next func(
 	if err != nil {
 		return nil, err
 	}
-	r := &reasons{w: w, flows: len(flows), decisions: decisions, keys: map[both]string{}}
+	r := &reasons{w: w, flows: len(flows), said: decisions, keys: map[both]string{}}
 	for i := range from {
 		if err := o.stop(); err != nil {
 			return nil, err
@@ -300,10 +307,10 @@ func (f *found) add(d decided, p, q *part, n int) {
 
 // reasons makes Cells of what was found.
 type reasons struct {
-	w         *World
-	flows     int
-	decisions []*policy.Decision
-	keys      map[both]string // by which they are sorted
+	w     *World
+	flows int
+	said  *said
+	keys  map[both]string // by which they are sorted
 }
 
 func (r *reasons) cell(f *found) Cell {
@@ -315,7 +322,7 @@ func (r *reasons) cell(f *found) Cell {
 	for d, x := range f.by {
 		passed, depends := 0, false
 		for i := range r.flows {
-			b := both{r.decisions[int(d.egress)*r.flows+i], r.decisions[int(d.ingress)*r.flows+i], d.isService}
+			b := both{r.said.at(d.egress, i), r.said.at(d.ingress, i), d.isService}
 			a := &c.Asked[i]
 			switch needs := len(b.egress.Needs)+len(b.ingress.Needs) > 0 || b.isService; {
 			case b.egress.Action == policy.Allow && b.ingress.Action == policy.Allow:

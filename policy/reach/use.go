@@ -189,9 +189,10 @@ func (u *user) meetings(sides []side) []meeting {
 			if !ok || !u.Meet(a.class, b.class) {
 				continue
 			}
-			x, y := u.families(a.class, b.class)
-			add(0, x.judge[0], y.peer, from, to)
-			add(1, y.judge[1], x.peer, from, to)
+			for x, y := range u.families(a.class, b.class) { // each side has one address
+				add(0, x.judge[0], y.peer, from, to)
+				add(1, y.judge[1], x.peer, from, to)
+			}
 		}
 	}
 	return out

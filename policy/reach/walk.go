@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
@@ -111,8 +112,14 @@ type walk struct {
 	last   int     // class of the rows
 	one    *class  // that is asked about without rows
 	isAddr bool    // that class
-	rows   [2]row  // of its addresses of IPv4, and of IPv6
-	choice [4]int8 // by the families of a destination: the row; -1 for none
+	rows   []row   // of what it is by its addresses
+	meets  [4]bool // by the address families that a destination has
+
+	isSeveral bool // that class is more than one thing by its addresses
+
+	merge  func([]pair) pair // what is decided where it is not known which addresses are meant
+	merged map[string]pair   // by what differs
+	all    []pair
 }
 
 type entry struct{ judge, number int32 }
@@ -122,8 +129,10 @@ type column struct {
 	has       uint8 // 1: IPv4, 2: IPv6
 	isAddr    bool  // which others like it do not meet
 	isService bool
-	peer      [2]int32
-	judge     [2]int32 // after none
+	isSeveral bool // it is more than one thing by its addresses
+	class     int32
+	peer      [2]int32 // of one that is not
+	judge     [2]int32 // likewise, after none
 }
 
 // row is what is decided about flows from one class.
@@ -162,8 +171,8 @@ func (w *World) asks(from, to []int, f func(dir int, n int32) error) error {
 
 // walkOver returns a walk from classes to classes. The answers must be there for all
 // of their judges.
-func (w *World) walkOver(from, to []int, a answers, none int32) *walk {
-	k := &walk{w: w, a: a, none: none, last: -1, usual: make([]int32, len(w.judges[1])+1), from: make([]int, len(w.peers)+1)}
+func (w *World) walkOver(from, to []int, a answers, none int32, merge func([]pair) pair) *walk {
+	k := &walk{w: w, a: a, none: none, merge: merge, merged: map[string]pair{}, last: -1, usual: make([]int32, len(w.judges[1])+1), from: make([]int, len(w.peers)+1)}
 	k.to = make([]column, len(to))
 	for i, c := range to {
 		k.to[i] = w.columnOf(c)
@@ -216,7 +225,7 @@ func (w *World) walkOver(from, to []int, a answers, none int32) *walk {
 }
 
 func (w *World) columnOf(class int) column {
-	c := column{isAddr: w.classes[class].isAddr}
+	c := column{isAddr: w.classes[class].isAddr, isSeveral: len(w.classes[class].families) > 1, class: int32(class)}
 	for _, f := range w.classes[class].families {
 		n := familyPlace(f.is4)
 		c.has |= 1 << n
@@ -232,16 +241,17 @@ func (k *walk) begin(class int) {
 	if class == k.last {
 		return
 	}
-	k.last, k.isAddr = class, k.w.classes[class].isAddr
-	k.choice = [4]int8{-1, -1, -1, -1}
-	for _, f := range slices.Backward(k.w.classes[class].families) { // the first family counts
+	families := k.w.classes[class].families
+	k.last, k.isAddr, k.isSeveral, k.meets = class, k.w.classes[class].isAddr, len(families) > 1, [4]bool{}
+	for len(k.rows) < len(families) {
+		k.rows = append(k.rows, row{})
+	}
+	for i, f := range families {
 		n := familyPlace(f.is4)
-		for has := range k.choice {
-			if has&(1<<n) != 0 {
-				k.choice[has] = int8(n)
-			}
+		for has := range k.meets {
+			k.meets[has] = k.meets[has] || has&(1<<n) != 0
 		}
-		r := &k.rows[n]
+		r := &k.rows[i]
 		if r.egress == nil {
 			r.egress, r.ingress = make([]int32, len(k.w.peers)), make([]int32, len(k.usual))
 		}
@@ -260,24 +270,27 @@ func (k *walk) beginOne(class int) {
 
 // betweenOne is between for it.
 func (k *walk) betweenOne(c *column) (egress, ingress int32, ok bool) {
-	for _, f := range k.one.families {
-		n := familyPlace(f.is4)
-		if c.has&(1<<n) == 0 {
-			continue
-		}
-		if k.one.isAddr && c.isAddr {
-			return 0, 0, false
-		}
-		egress, ingress = k.none, k.none
-		if j := f.judge[0]; j >= 0 {
-			egress = k.a[0][j][k.w.judges[0][j].split.kindOf(c.peer[n])]
-		}
-		if j := c.judge[n] - 1; j >= 0 {
-			ingress = k.a[1][j][k.w.judges[1][j].split.kindOf(f.peer)]
-		}
-		return egress, ingress, true
+	if k.one.isAddr && c.isAddr {
+		return 0, 0, false
 	}
-	return 0, 0, false
+	k.all = k.all[:0]
+	for i := range k.one.families {
+		f := &k.one.families[i]
+		for _, to := range k.w.classes[c.class].families {
+			if to.is4 != f.is4 {
+				continue
+			}
+			p := pair{k.none, k.none}
+			if j := f.judge[0]; j >= 0 {
+				p.egress = k.a[0][j][k.w.judges[0][j].split.kindOf(to.peer)]
+			}
+			if j := to.judge[1]; j >= 0 {
+				p.ingress = k.a[1][j][k.w.judges[1][j].split.kindOf(f.peer)]
+			}
+			k.all = append(k.all, p)
+		}
+	}
+	return k.several()
 }
 
 // egress fills what a judge of egress decides of each peer.
@@ -307,12 +320,43 @@ func (k *walk) between(i int) (egress, ingress int32, ok bool) {
 	if k.one != nil {
 		return k.betweenOne(c)
 	}
-	n := k.choice[c.has]
-	if n < 0 || k.isAddr && c.isAddr {
+	if k.isAddr && c.isAddr || !k.meets[c.has] {
 		return 0, 0, false
 	}
-	r := &k.rows[n]
-	return r.egress[c.peer[n]], r.ingress[c.judge[n]], true
+	if !k.isSeveral && !c.isSeveral {
+		n, r := c.has>>1, &k.rows[0] // of 1 and 2, the place of the family
+		return r.egress[c.peer[n]], r.ingress[c.judge[n]], true
+	}
+	k.all = k.all[:0]
+	for i, f := range k.w.classes[k.last].families {
+		for _, to := range k.w.classes[c.class].families {
+			if to.is4 == f.is4 {
+				k.all = append(k.all, pair{k.rows[i].egress[to.peer], k.rows[i].ingress[to.judge[1]+1]})
+			}
+		}
+	}
+	return k.several()
+}
+
+// several is between for the pairs of all, one for each two addresses that rules tell apart.
+func (k *walk) several() (egress, ingress int32, ok bool) {
+	if len(k.all) == 0 {
+		return 0, 0, false
+	}
+	first := k.all[0]
+	if !slices.ContainsFunc(k.all, func(p pair) bool { return p != first }) {
+		return first.egress, first.ingress, true
+	}
+	key := make([]byte, 0, 64)
+	for _, p := range k.all {
+		key = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(key, uint32(p.egress)), uint32(p.ingress))
+	}
+	p, known := k.merged[string(key)]
+	if !known {
+		p = k.merge(k.all)
+		k.merged[string(key)] = p
+	}
+	return p.egress, p.ingress, true
 }
 
 // isService says whether the i-th of the classes that flows go to is the address of a Service.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"sync"
@@ -47,11 +48,11 @@ type End struct {
 
 // class is all ends that no policy tells apart.
 type class struct {
-	families []family // in the order of the workload's addresses
+	families []family // in the order of the workload's addresses, each once
 	isAddr   bool
 }
 
-// family is what an end is by its first address of one family.
+// family is what an end is by one of its addresses: mostly by all of a family, since only blocks and shared addresses tell them apart.
 type family struct {
 	is4       bool
 	peer      int32
@@ -179,15 +180,15 @@ func (w *World) classOf(e policy.Endpoint, addrs []netip.Addr) (int, error) {
 		key[0] = 1
 	}
 	for _, a := range addrs {
-		if slices.ContainsFunc(c.families, func(f family) bool { return f.is4 == a.Is4() }) {
-			continue // a flow that names no address is from the first of a family
-		}
 		e.Addr = a
 		near, _, err := w.around(e).Ends(policy.Flow{From: e, To: e})
 		if err != nil {
 			return 0, err
 		}
 		f := family{is4: a.Is4(), peer: w.peerOf(near), judge: w.judgesOf(near), isService: near.Owner == nil && w.terms.isService(a)}
+		if slices.Contains(c.families, f) {
+			continue
+		}
 		c.families = append(c.families, f)
 		for _, n := range []int32{f.peer, f.judge[0] + 1, f.judge[1] + 1} {
 			key = binary.AppendUvarint(key, uint64(n))
@@ -330,21 +331,24 @@ func (w *World) tellAddr(a netip.Addr) int32 {
 // Meet says whether flows of one class to another can be: they have addresses of one
 // family, and are not both mere addresses.
 func (w *World) Meet(from, to int) bool {
-	a, _ := w.families(from, to)
-	return a != nil && !(w.classes[from].isAddr && w.classes[to].isAddr)
+	for range w.families(from, to) {
+		return !(w.classes[from].isAddr && w.classes[to].isAddr)
+	}
+	return false
 }
 
-// families returns what both ends are by the addresses that they use.
-func (w *World) families(from, to int) (a, b *family) {
-	for i := range w.classes[from].families {
-		for k := range w.classes[to].families {
-			a, b := &w.classes[from].families[i], &w.classes[to].families[k]
-			if a.is4 == b.is4 {
-				return a, b
+// families are what both ends are by each two addresses of one family, in their order.
+func (w *World) families(from, to int) iter.Seq2[*family, *family] {
+	return func(yield func(*family, *family) bool) {
+		for i := range w.classes[from].families {
+			for k := range w.classes[to].families {
+				a, b := &w.classes[from].families[i], &w.classes[to].families[k]
+				if a.is4 == b.is4 && !yield(a, b) {
+					return
+				}
 			}
 		}
 	}
-	return nil, nil
 }
 
 // Isolated says whether, at an end of w, what no rule decides is dropped.

@@ -43,11 +43,11 @@ type End struct {
 
 // class is all ends that no policy tells apart.
 type class struct {
-	families []family // in the order of the workload's addresses
+	families []family // in the order of the workload's addresses, each once
 	isAddr   bool
 }
 
-// family is what an end is by its first address of one family.
+// family is what an end is by one of its addresses.
 type family struct {
 	is4       bool
 	peer      int
@@ -104,15 +104,15 @@ func (w *World) classOf(e policy.Endpoint, addrs []netip.Addr) (int, error) {
 	c := class{isAddr: e.Workload == ""}
 	key := fmt.Sprint(c.isAddr)
 	for _, a := range addrs {
-		if slices.ContainsFunc(c.families, func(f family) bool { return f.is4 == a.Is4() }) {
-			continue // a flow that names no address is from the first of a family
-		}
 		e.Addr = a
 		near, _, err := w.around(e).Ends(policy.Flow{From: e, To: e})
 		if err != nil {
 			return 0, err
 		}
 		f := family{is4: a.Is4(), peer: w.peerOf(near), judge: w.judgesOf(near), isService: near.Owner == nil && w.terms.isService(a)}
+		if slices.Contains(c.families, f) {
+			continue
+		}
 		c.families = append(c.families, f)
 		key += fmt.Sprint(" ", f)
 	}
@@ -194,21 +194,19 @@ func (w *World) peerOf(e policy.End) int {
 // Meet says whether flows of one class to another can be: they have addresses of one
 // family, and are not both mere addresses.
 func (w *World) Meet(from, to int) bool {
-	a, _ := w.families(from, to)
-	return a != nil && !(w.classes[from].isAddr && w.classes[to].isAddr)
+	return len(w.families(from, to)) > 0 && !(w.classes[from].isAddr && w.classes[to].isAddr)
 }
 
-// families returns what both ends are by the addresses that they use.
-func (w *World) families(from, to int) (a, b *family) {
-	for i := range w.classes[from].families {
-		for k := range w.classes[to].families {
-			a, b := &w.classes[from].families[i], &w.classes[to].families[k]
+// families returns what both ends are by each two addresses of one family.
+func (w *World) families(from, to int) (out [][2]family) {
+	for _, a := range w.classes[from].families {
+		for _, b := range w.classes[to].families {
 			if a.is4 == b.is4 {
-				return a, b
+				out = append(out, [2]family{a, b})
 			}
 		}
 	}
-	return nil, nil
+	return out
 }
 
 // Asker answers for one kind of traffic.
@@ -225,7 +223,7 @@ func (w *World) Ask(f policy.Flow) *Asker {
 }
 
 // Verdict is that of [policy.Evaluate] for a flow from any end of one class to any
-// other end of the other. Both must [World.Meet].
+// other end of the other: of all of their addresses, or a denial that depends on the address. Both must [World.Meet].
 func (a *Asker) Verdict(from, to int) policy.Verdict {
 	return a.both(from, to).verdict()
 }
@@ -237,9 +235,40 @@ type both struct {
 }
 
 func (a *Asker) both(from, to int) both {
-	x, y := a.w.families(from, to)
-	return both{a.decide(policy.Egress, x.judge[0], y.peer), a.decide(policy.Ingress, y.judge[1], x.peer), y.isService}
+	var passed, denied, may, needs []both
+	for _, f := range a.w.families(from, to) {
+		b := both{a.decide(policy.Egress, f[0].judge[0], f[1].peer), a.decide(policy.Ingress, f[1].judge[1], f[0].peer), f[1].isService}
+		switch v := b.verdict(); {
+		case v.Action == policy.Allow:
+			passed = append(passed, b)
+			continue
+		case isOpen(b.egress) && isOpen(b.ingress):
+			may = append(may, b)
+		case len(v.Needs) > 0:
+			needs = append(needs, b)
+		}
+		denied = append(denied, b)
+	}
+	switch {
+	case len(denied) == 0:
+		return passed[0]
+	case len(passed) == 0:
+		return slices.Concat(may, needs, denied)[0]
+	}
+	b := denied[0]
+	for _, d := range []**policy.Decision{&b.egress, &b.ingress} {
+		if (*d).Action != policy.Allow {
+			c := **d
+			c.Needs = append(slices.Clone(c.Needs), policy.NeedAddress)
+			slices.Sort(c.Needs)
+			c.Needs = slices.Compact(c.Needs)
+			*d = a.w.one(c)
+		}
+	}
+	return b
 }
+
+func isOpen(d *policy.Decision) bool { return d.Action == policy.Allow || len(d.Needs) > 0 }
 
 func (b both) verdict() policy.Verdict {
 	v := policy.Verdict{Egress: *b.egress, Ingress: *b.ingress}

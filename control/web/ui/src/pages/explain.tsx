@@ -179,6 +179,7 @@ function NameField({ name }: { name: string }) {
 const needNames: Record<string, string> = {
   dns: "the DNS name by which it was found",
   payload: "what the packets carry",
+  address: "which of a workload's addresses is meant",
   "service endpoint": "which workload the service's address leads to",
   "source port": "the source port",
 };
