@@ -54,6 +54,9 @@ func (l *loop) catchUp(now time.Time) (wait time.Duration, ok bool) {
 	passed := l.lag.total.run(now)
 	if passed >= l.source.o.Yield {
 		l.source.note(func(s *Status) { s.Lag = Lag{WentBack: now} })
+		// What it has to do for is where it stands, from now on: it may wait for a group yet, and lags no more meanwhile.
+		l.lag.given = l.intake.position()
+		l.kept.move()
 		l.caughtUp()
 		return 0, true
 	}

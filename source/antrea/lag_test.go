@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	antreav1beta1 "isobar.dev/api/antrea/v1beta1"
 	"isobar.dev/api/convert"
 	"isobar.dev/source/antrea"
 )
@@ -225,6 +226,27 @@ func TestAllReplicasAreBehind(t *testing.T) {
 		if s.Status().Lag.WentBack != lag.WentBack || c.beginnings("networkpolicies") < begun+3 {
 			t.Errorf("went back %v", s.Status().Lag.WentBack)
 		}
+	})
+}
+
+// What has to do in the end is given out then, also where it waits for a group besides: it does not begin to lag anew.
+func TestAllReplicasAreBehindAndLackAGroup(t *testing.T) {
+	older := with(sample(), func(in *convert.ControlPlane) {
+		in.Policies[0] = policyOf("p", antreav1beta1.RuleActionAllow, "db", "gone")
+	})
+	inBubble(t, antrea.Options{}, tells(otherPeer(), "a 9 9 9 9@c pod:k.0.3"), func(t *testing.T, c *controller, s *antrea.Source) {
+		pass(time.Minute)
+		moves(c, older, "b 1 1 1 1@c pod:j.0.3")
+		pass(4*time.Minute + 50*time.Second)
+		is(t, s, otherPeer())
+		pass(time.Minute)
+		is(t, s, older)
+		lacks(t, s)
+		// What is behind that lags again.
+		moves(c, sample(), "e 1 1 1 1@c pod:i.0.3")
+		pass(time.Minute)
+		is(t, s, older)
+		lacks(t, s, "pod")
 	})
 }
 
