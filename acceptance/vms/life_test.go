@@ -96,6 +96,8 @@ func TestServerGoesAndComesBack(t *testing.T) {
 	e.startServer()
 	e.awaitBack()
 	e.awaitRealized()
+	// The statuses may be those of the backup, and what agents say of themselves is no word of policies.
+	e.awaitVerdict("what was backed up is enforced", e.vms[2], e.vms[1], 80, simlab.Drop)
 	e.compare("restored")
 	e.apply(clusterPolicies, onlyWeb("db", 80))
 	e.awaitRealized()
@@ -155,6 +157,20 @@ func TestOffAndRevoked(t *testing.T) {
 	e.compare("joined anew")
 }
 
+// awaitVerdict returns when a connection meets that at each address.
+func (e *estate) awaitVerdict(what string, from, to *vm, port uint16, want simlab.Verdict) {
+	e.t.Helper()
+	eventually(e.t, what, func() string {
+		for _, a := range to.addrs() {
+			got, err := simlab.Ask(e.t.Context(), []simlab.Probe{{From: from.space, To: to.space, Addr: a, Protocol: "TCP", Port: port}})
+			if err != nil || got[0] != want {
+				return fmt.Sprintf("%s to %s (%s) TCP/%d: %v %v", from.name, to.name, a, port, got, err)
+			}
+		}
+		return ""
+	})
+}
+
 // passes says that a connection is taken.
 func (e *estate) passes(when string, from, to *vm, port uint16) {
 	e.t.Helper()
@@ -168,7 +184,7 @@ func (e *estate) passes(when string, from, to *vm, port uint16) {
 
 // Certificates are renewed, again and again, with new keys, and nobody notices.
 func TestIdentitiesAreRenewed(t *testing.T) {
-	e := newEstateWith(t, 20*time.Second, fleet(3))
+	e := newEstateWith(t, 30*time.Second, fleet(3))
 	e.awaitEntities()
 	e.apply(clusterPolicies, onlyWeb("db", 5432))
 	e.awaitRealized()
