@@ -64,7 +64,7 @@ func (p *ownPlane) start() {
 }
 
 func (p *ownPlane) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // one that is killed may lose what was written
 	defer cancel()
 	_ = p.now.Stop(ctx)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // patience bounds every wait. The machine may be busy.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // isFull says whether faults have their full size.
 var isFull = os.Getenv("ISOBAR_FAULTS") == "full"

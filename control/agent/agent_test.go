@@ -151,7 +151,7 @@ func startHolding(t *testing.T, hold agent.Hold, attached ...agent.Pod) *world {
 
 func (w *world) eventually(what string, check func() bool) {
 	w.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		w.mu.Lock()
 		ok := check()
 		w.mu.Unlock()

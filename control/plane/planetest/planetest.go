@@ -37,7 +37,7 @@ import (
 
 const (
 	startTimeout = 2 * time.Minute
-	stopTimeout  = 20 * time.Second
+	stopTimeout  = 2 * time.Minute
 	waitTimeout  = time.Minute
 	pollEvery    = 20 * time.Millisecond
 )
