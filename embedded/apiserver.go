@@ -34,12 +34,12 @@ type apiServer struct {
 }
 
 // flags are kube-apiserver's own, so that they can be looked up in its manual.
-func flags(dir *datadir.Dir, etcd string, addr *net.TCPAddr) []string {
+func flags(dir *datadir.Dir, etcd string, addr *net.TCPAddr, authentication string) []string {
 	advertise := addr.IP
 	if advertise.IsUnspecified() || advertise.To4() == nil {
 		advertise = net.IPv4(127, 0, 0, 1)
 	}
-	return []string{
+	out := []string{
 		"--etcd-servers=" + etcd,
 		"--bind-address=" + addr.IP.String(),
 		fmt.Sprintf("--secure-port=%d", addr.Port),
@@ -69,17 +69,21 @@ func flags(dir *datadir.Dir, etcd string, addr *net.TCPAddr) []string {
 		"--allow-privileged=true", // there is no kubelet that would run anything
 		"--profiling=false",
 	}
+	if authentication != "" {
+		out = append(out, "--authentication-config="+authentication)
+	}
+	return out
 }
 
 // newAPIServer makes a kube-apiserver that serves on listener.
-func newAPIServer(ctx context.Context, dir *datadir.Dir, etcd string, listener net.Listener) (*apiServer, error) {
+func newAPIServer(ctx context.Context, dir *datadir.Dir, etcd string, listener net.Listener, authentication string) (*apiServer, error) {
 	s := options.NewServerRunOptions()
 	fs := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	named := s.Flags()
 	for _, f := range named.FlagSets {
 		fs.AddFlagSet(f)
 	}
-	if err := fs.Parse(flags(dir, etcd, listener.Addr().(*net.TCPAddr))); err != nil {
+	if err := fs.Parse(flags(dir, etcd, listener.Addr().(*net.TCPAddr), authentication)); err != nil {
 		return nil, err
 	}
 	s.SecureServing.Listener = listener

@@ -48,6 +48,11 @@ type Options struct {
 	// Hosts are further DNS names and addresses by which clients call the server.
 	Hosts []string
 
+	// Authentication is the path of an AuthenticationConfiguration, which kube-apiserver
+	// reads again when it changes: who else is known, by tokens of OpenID Connect
+	// providers. Empty means nobody.
+	Authentication string
+
 	// Wait is how long to wait for another control plane to let go of DataDir: one
 	// whose parent was killed takes a few seconds to end.
 	Wait time.Duration
@@ -114,7 +119,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer store.Close()
-	return serve(ctx, dir, store, listener, names, o.Ready)
+	return serve(ctx, dir, store, listener, names, o)
 }
 
 // open takes hold of the directory, for which it waits if another process holds it.
@@ -138,10 +143,10 @@ func open(ctx context.Context, path string, wait time.Duration) (*datadir.Dir, e
 }
 
 // serve runs the API server and the controllers on a running etcd.
-func serve(ctx context.Context, dir *datadir.Dir, store *etcd, listener net.Listener, names pki.Names, ready func(Endpoint)) error {
+func serve(ctx context.Context, dir *datadir.Dir, store *etcd, listener net.Listener, names pki.Names, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	api, err := newAPIServer(ctx, dir, store.Endpoint(), listener)
+	api, err := newAPIServer(ctx, dir, store.Endpoint(), listener, o.Authentication)
 	if err != nil {
 		return fmt.Errorf("make kube-apiserver: %w", err)
 	}
@@ -149,7 +154,7 @@ func serve(ctx context.Context, dir *datadir.Dir, store *etcd, listener net.List
 	go func() { ended <- api.run(ctx) }()
 
 	started := make(chan error, 1)
-	go func() { started <- start(ctx, dir, api, listener, ready) }()
+	go func() { started <- start(ctx, dir, api, listener, o.Ready) }()
 	renew := time.NewTicker(renewEvery)
 	defer renew.Stop()
 	for {

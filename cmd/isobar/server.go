@@ -33,15 +33,16 @@ import (
 )
 
 type serverFlags struct {
-	dataDir       string
-	listen        string
-	agentsListen  string
-	hosts         []string
-	agentLife     time.Duration
-	kubeconfigOut string
-	metricsListen string
-	logLevel      string
-	console       consoleServing
+	dataDir        string
+	listen         string
+	agentsListen   string
+	hosts          []string
+	agentLife      time.Duration
+	kubeconfigOut  string
+	metricsListen  string
+	authentication string // a file
+	logLevel       string
+	console        consoleServing
 }
 
 func serverCommand() *cobra.Command {
@@ -67,6 +68,7 @@ Under systemd it says when it is ready: definitions, webhooks and the APIs are s
 	flags.StringSliceVar(&f.hosts, "host", nil, "further DNS names and addresses by which people and agents call this machine; the first is that of the kubeconfig")
 	flags.DurationVar(&f.agentLife, "agent-certificates-for", 24*time.Hour, "how long a certificate of an agent is good for, 10s to 36h: so long a machine may be off and need not join anew")
 	flags.StringVar(&f.kubeconfigOut, "kubeconfig-out", "", "where the administrator's kubeconfig is written (default: kubeconfig in the data directory)")
+	flags.StringVar(&f.authentication, "authentication-config", "", "AuthenticationConfiguration of apiserver.config.k8s.io, a file: the OpenID Connect providers whose ID tokens the API server takes (default: none)")
 	flags.StringVar(&f.metricsListen, "metrics-listen", "127.0.0.1:8080", "address of /metrics, /healthz and /readyz, plain HTTP; 0 for none")
 	f.console.add(flags, "console-listen")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -152,6 +154,11 @@ func (f serverFlags) check() error {
 	if _, _, err := f.console.options(); err != nil {
 		return err
 	}
+	if f.authentication != "" {
+		if _, err := os.ReadFile(f.authentication); err != nil { // what is in it the API server reads
+			return fmt.Errorf("--authentication-config: %w", err)
+		}
+	}
 	if f.agentLife != 0 && f.agentLife < leastAgentLife || f.agentLife > authority.MaxClientLife {
 		return fmt.Errorf("--agent-certificates-for %s: want %s to %s", f.agentLife, leastAgentLife, authority.MaxClientLife)
 	}
@@ -162,7 +169,7 @@ func (f serverFlags) check() error {
 func (s *server) start(ctx context.Context) error {
 	s.tell("STATUS=starting the API server")
 	err := s.startPlane(ctx, plane.Options{
-		Listen: s.flags.listen, Hosts: s.flags.hosts, Wait: takeoverWait,
+		Listen: s.flags.listen, Hosts: s.flags.hosts, Wait: takeoverWait, Authentication: s.flags.authentication,
 		Search: plane.Search{Progress: func(line string) { s.log.Info(line) }},
 	})
 	if err != nil {

@@ -214,7 +214,7 @@ func toldSystemd(t *testing.T, at *net.UnixConn) []string {
 func TestServerFlags(t *testing.T) {
 	for _, f := range []serverFlags{
 		{listen: "6443"}, {listen: "localhost:6443"}, {listen: ""}, {listen: "127.0.0.1:6443", agentsListen: ":10443"}, {listen: "127.0.0.1:6443", agentsListen: "example.org:10443"},
-		{listen: "127.0.0.1:6443", agentLife: time.Second}, {listen: "127.0.0.1:6443", agentLife: 37 * time.Hour},
+		{listen: "127.0.0.1:6443", agentLife: time.Second}, {listen: "127.0.0.1:6443", agentLife: 37 * time.Hour}, {listen: "127.0.0.1:6443", authentication: filepath.Join(t.TempDir(), "missing")},
 	} {
 		if err := f.check(); err == nil {
 			t.Errorf("%+v was taken", f)

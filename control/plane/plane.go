@@ -30,6 +30,11 @@ type Options struct {
 	// Hosts are further DNS names and addresses of the server, in its certificate.
 	Hosts []string
 
+	// Authentication is the path of an AuthenticationConfiguration of
+	// apiserver.config.k8s.io, by which OpenID Connect providers are believed. It is
+	// read again when it changes. Empty means none.
+	Authentication string
+
 	// Wait is how long to wait for another control plane to let go of DataDir: that
 	// of a process that was killed takes a few seconds to end.
 	Wait time.Duration
@@ -106,6 +111,9 @@ func launch(binary string, o Options) (*Plane, <-chan string, error) {
 	}
 	for _, h := range o.Hosts {
 		args = append(args, "--host="+h)
+	}
+	if o.Authentication != "" {
+		args = append(args, "--authentication-config="+o.Authentication)
 	}
 	if o.Wait > 0 {
 		args = append(args, "--wait="+o.Wait.String())

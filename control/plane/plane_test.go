@@ -348,3 +348,25 @@ func bearer(t *testing.T, p interface{ Config() (*rest.Config, error) }, token s
 	config.BearerToken = token
 	return config
 }
+
+// Who cannot be read is not nobody: the start ends, and says why.
+func TestAuthenticationIsRefused(t *testing.T) {
+	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n"
+	for _, x := range []struct{ text, want string }{
+		{head + "jwt:\n- issuer: {url: 'http://id.example.org', audiences: [a]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n", "URL scheme must be https"},
+		{head + "anonymous: {enabled: true}\n", "anonymous"},
+	} {
+		o := options(dataDir(t))
+		o.Authentication = filepath.Join(t.TempDir(), "authentication.yaml")
+		if err := os.WriteFile(o.Authentication, []byte(x.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p, err := plane.Start(t.Context(), o)
+		if err == nil {
+			stop(t, p)
+		}
+		if err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%q: %v, want %q", x.text, err, x.want)
+		}
+	}
+}

@@ -79,6 +79,7 @@ func run(args []string) (int, error) {
 	fs.BoolVar(&o.NoFsync, "unsafe-no-fsync", false, "do not wait for the disk: faster, and a power cut may lose everything; for tests")
 	fs.IntVarP(&o.Verbose, "verbose", "v", 0, "`verbosity` of the log, 0 to 10")
 	fs.StringSliceVar(&o.Hosts, "host", nil, "further `names` and addresses of the server, in its certificate")
+	fs.StringVar(&o.Authentication, "authentication-config", "", "`file` with an AuthenticationConfiguration of apiserver.config.k8s.io, as kube-apiserver's flag of that name")
 	fs.DurationVar(&o.Wait, "wait", 0, "how long to wait for another control plane to let go of the directory")
 	withParent := fs.Bool("exit-with-parent", false, "end when standard input is closed, as it is when the parent process dies")
 	version := fs.Bool("version", false, "print the version and end")
