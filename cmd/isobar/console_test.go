@@ -69,6 +69,7 @@ type page struct {
 	t         *testing.T
 	url, csrf string
 	cookie    *http.Cookie
+	transport http.RoundTripper // nil means the usual one
 }
 
 func (p *page) do(method, path, body string, headers ...string) (int, string) {
@@ -89,7 +90,7 @@ func (p *page) do(method, path, body string, headers ...string) (int, string) {
 	if p.cookie != nil {
 		r.AddCookie(p.cookie)
 	}
-	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := http.Client{Transport: p.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	got, err := client.Do(r)
 	if err != nil {
 		p.t.Fatal(err)

@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -129,6 +132,7 @@ type process struct {
 	metrics string
 	health  string
 	api     string
+	console string
 	config  string
 	ended   chan struct{}
 }
@@ -148,11 +152,11 @@ func (s *site) start() *process {
 	}
 	api, hooks := freePort(t), freePort(t)
 	p := &process{metrics: fmt.Sprint("127.0.0.1:", freePort(t)), health: fmt.Sprint("127.0.0.1:", freePort(t)), config: filepath.Join(dir, "config"), ended: make(chan struct{})}
-	p.api = fmt.Sprint("127.0.0.1:", api)
+	p.api, p.console = fmt.Sprint("127.0.0.1:", api), fmt.Sprint("127.0.0.1:", freePort(t))
 	p.write(t, fmt.Sprintf("cloudSyncInterval: 60\ncloudSecurityGroupVisibility: true\nlogFormat: text\ncontrolPlane: true\nagentNamespace: kube-system\nservice: {port: %d}\nwebhookService: {port: %d}\n", api, hooks))
 	p.cmd = exec.Command("isobar", "controller", "--kubeconfig", file, "--config", p.config, "--enable-leader-election",
 		"--metrics-addr", p.metrics, "--health-probe-bind-address", p.health,
-		"--api-addr", p.api, "--webhook-addr", fmt.Sprint("127.0.0.1:", hooks))
+		"--api-addr", p.api, "--webhook-addr", fmt.Sprint("127.0.0.1:", hooks), "--console-addr", p.console)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -394,6 +398,51 @@ func (s *site) foundByAgents(replicas ...*process) {
 	})
 }
 
+// showsConsole says that people log in to the console of each replica, the one that leads and the one that follows, by TLS
+// with the certificate of the chart's Service, and see what they may see by the rights that the chart gives.
+func (s *site) showsConsole(replicas ...*process) {
+	t := s.t
+	t.Helper()
+	token := userOf(t, s.core, shop, "teller")
+	if _, err := s.core.RbacV1().RoleBindings(shop).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "teller-of-vms"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "isobar-tenant-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: shop, Name: "teller"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	served, err := s.client.Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}).Get(t.Context(), "v1alpha1.console.isobar.dev", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, _, _ := unstructured.NestedString(served.Object, "spec", "caBundle")
+	authority, err := base64.StdEncoding.DecodeString(bundle)
+	roots := x509.NewCertPool()
+	if err != nil || !roots.AppendCertsFromPEM(authority) {
+		t.Fatalf("the authority cannot be read: %v, %q", err, authority)
+	}
+	for _, p := range replicas {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: consoleService + "." + system + ".svc"}, ForceAttemptHTTP2: true}
+		defer transport.CloseIdleConnections()
+		teller := &page{t: t, url: "https://" + p.console, transport: transport}
+		teller.logIn("token", token)
+		if teller.cookie == nil || !teller.cookie.Secure || !strings.HasPrefix(teller.cookie.Name, "__Host-") {
+			t.Errorf("the cookie is %v", teller.cookie)
+		}
+		s.eventually("its VMs", func() error { // a right counts within ten seconds
+			if code, text := teller.do("GET", "/api/views/workloads", ""); code != http.StatusOK || !strings.Contains(text, `"total":9,"items":[{"id":"ee/shop/`) {
+				return fmt.Errorf("%d %.300s", code, text)
+			}
+			return nil
+		})
+		if code, text := teller.do("GET", "/api/views/me", ""); code != http.StatusOK || !strings.Contains(text, `"user":"system:serviceaccount:shop:teller"`) || !strings.Contains(text, `"namespaces":["shop"]`) {
+			t.Errorf("its view: %d %.300s", code, text)
+		}
+		if strings.Contains(p.log.String(), token) || !strings.Contains(p.log.String(), "msg=\"logged in\" user=system:serviceaccount:shop:teller") {
+			t.Errorf("the log has the token in it, or nothing of the login")
+		}
+	}
+}
+
 // A whole scenario with the rights that the chart gives, through the loss of a
 // leader by kill -9 in the middle of a write, over an equal state, and by a stop
 // that outlasts its Lease.
@@ -415,6 +464,7 @@ func TestControllerReplicas(t *testing.T) {
 	})
 
 	s.foundByAgents(first, second)
+	s.showsConsole(first, second)
 
 	// Killed while it writes.
 	leader, follower := s.leaderOf(first, second)
