@@ -59,16 +59,18 @@ func (o *output) String() string {
 
 var ready = regexp.MustCompile(`console ready at (\S+); the token to log in with is in (\S+)`)
 
-// up starts `isobar up` with its sample, and waits until all of it is enforced.
-func up(t *testing.T) *estate {
+// programs builds the command once for all tests, which takes seconds.
+var programs = sync.OnceValues(func() (map[string]string, error) { return process.Programs("isobar") })
+
+// isobar starts the command, and waits until it has said something. It is told to end with the test.
+func isobar(t *testing.T, until string, args ...string) *output {
 	t.Helper()
-	programs, err := process.Programs("isobar")
+	programs, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	cmd := exec.Command(programs["isobar"], "up", "--data-dir", dir)
-	out := &output{}
+	cmd := exec.Command(programs["isobar"], args...)
+	out, name := &output{}, "isobar "+args[0]
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -81,26 +83,34 @@ func up(t *testing.T) *estate {
 		select {
 		case err := <-ended:
 			if err != nil {
-				t.Errorf("isobar up: %v\n%s", err, out)
+				t.Errorf("%s: %v\n%s", name, err, out)
 			}
 		case <-time.After(time.Minute):
 			_ = cmd.Process.Kill()
-			t.Errorf("isobar up does not end\n%s", out)
+			t.Errorf("%s does not end\n%s", name, out)
 		}
 	})
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(4 * time.Minute)
-	for !strings.Contains(out.String(), "Ctrl-C ends it") {
+	for !strings.Contains(out.String(), until) {
 		select {
 		case err := <-ended:
 			ended <- err
-			t.Fatalf("isobar up has ended: %v\n%s", err, out)
+			t.Fatalf("%s has ended: %v\n%s", name, err, out)
 		case <-deadline:
-			t.Fatalf("isobar up is not up\n%s", out)
+			t.Fatalf("%s is not up\n%s", name, out)
 		case <-tick.C:
 		}
 	}
+	return out
+}
+
+// up starts `isobar up` with its sample, and waits until all of it is enforced.
+func up(t *testing.T) *estate {
+	t.Helper()
+	dir := t.TempDir()
+	out := isobar(t, "Ctrl-C ends it", "up", "--data-dir", dir)
 	m := ready.FindStringSubmatch(out.String())
 	if m == nil {
 		t.Fatalf("it has told of no console:\n%s", out)
