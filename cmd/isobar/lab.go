@@ -35,6 +35,7 @@ import (
 	"isobar.dev/cmd/isobar-cni/plugin"
 	"isobar.dev/control/agent"
 	"isobar.dev/control/apiserver"
+	"isobar.dev/control/console"
 	"isobar.dev/control/controller"
 	"isobar.dev/control/plane"
 	"isobar.dev/control/replica"
@@ -55,6 +56,7 @@ type labFlags struct {
 	files    []string
 	ports    []string
 	patience time.Duration
+	console  string // where it listens
 }
 
 func labCommand() *cobra.Command {
@@ -65,7 +67,7 @@ func labCommand() *cobra.Command {
 		Long: `Runs a real Kubernetes API server, Isobar's controller, and on each Node Isobar's agent, its CNI plugin and
 nftables. Nodes and Pods are network namespaces of this machine, so it must be run as root. It plugs in the Pods of
 a sample, or of the manifests given, enforces their policies, sends packets from each Pod to each other, prints
-what came of them, and goes on until interrupted. Nothing of it is left behind then, also when it is killed.`,
+what came of them, and goes on until interrupted, with a console for browsers. Nothing of it is left behind then, also when it is killed.`,
 		Example: `  sudo isobar lab
   sudo isobar lab --nodes 3 --ipv6 --port TCP/80,UDP/53,SCTP/7,ICMP
   sudo isobar lab --once -f ./world -f policies.yaml`,
@@ -82,6 +84,7 @@ what came of them, and goes on until interrupted. Nothing of it is left behind t
 	flags.StringVar(&f.mode, "traffic-mode", string(route.Encap), "how Pods of other Nodes are reached: encap, hybrid")
 	flags.StringArrayVarP(&f.files, "filename", "f", nil, "manifests, files or folders, instead of the sample")
 	flags.StringSliceVar(&f.ports, "port", []string{"TCP/5432", "TCP/80"}, "what to ask on: TCP, UDP and SCTP with ports, and ICMP")
+	flags.StringVar(&f.console, "console-listen", "127.0.0.1:0", "loopback address and port of the console")
 	flags.DurationVar(&f.patience, "timeout", 2*time.Minute, "how long Pods may take to run")
 	return cmd
 }
@@ -141,6 +144,7 @@ type labRun struct {
 	config  *rest.Config
 	kube    kubernetes.Interface
 	lab     *simlab.Lab
+	console string // its URL
 
 	mu     sync.Mutex
 	agents map[string]*agent.Agent // by Node
@@ -160,6 +164,9 @@ func (l *labRun) run(parent context.Context) (err error) {
 	if _, err := portsOf(l.flags.ports); err != nil {
 		return err
 	}
+	if err := checkLoopback(l.flags.console); err != nil {
+		return fmt.Errorf("--console-listen: %w", err)
+	}
 	if l.dir, err = os.MkdirTemp("", labPrefix); err != nil {
 		return err
 	}
@@ -176,7 +183,8 @@ func (l *labRun) run(parent context.Context) (err error) {
 	ctx, cancel := context.WithCancel(parent)
 	l.failed = make(chan error, 1)
 	if err = l.start(ctx); err == nil && !l.flags.once {
-		fmt.Fprintf(l.out, "\nThe API server is at %s, with the kubeconfig %s.\nInterrupt (Ctrl-C) to end.\n", l.plane.URL(), l.plane.Kubeconfig())
+		fmt.Fprintf(l.out, "\nThe API server is at %s, with the kubeconfig %s.\nThe console is at %s; the token to log in with is in %s.\nInterrupt (Ctrl-C) to end.\n",
+			l.plane.URL(), l.plane.Kubeconfig(), l.console, l.consoleToken())
 		select {
 		case <-ctx.Done():
 		case err = <-l.failed:
@@ -308,8 +316,21 @@ func (l *labRun) startPlane(ctx context.Context) error {
 		return err
 	}
 	l.say("controller running")
+	if l.flags.once {
+		return nil
+	}
+	if err := console.Grant(ctx, l.kube); err != nil {
+		return err
+	}
+	if l.console, err = (&ownConsole{command: "isobar lab", config: l.config, log: l.log, token: l.consoleToken()}).start(ctx, &l.background, l.flags.console); err != nil {
+		return err
+	}
+	l.say("console ready at %s; the token to log in with is in %s", l.console, l.consoleToken())
 	return nil
 }
+
+// consoleToken is the file with the token to log in with.
+func (l *labRun) consoleToken() string { return filepath.Join(l.dir, "console-token") }
 
 // startNodes makes the machines and runs their kubelets and agents.
 func (l *labRun) startNodes(ctx context.Context) error {

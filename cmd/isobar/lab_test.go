@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -69,8 +71,14 @@ func TestLabKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() }) // an error means that it has ended
 		lines := bufio.NewScanner(progress)
+		var said []string
 		for lines.Scan() && !strings.Contains(lines.Text(), when) {
+			said = append(said, lines.Text())
+		}
+		if when == "Nodes run" {
+			testLabConsole(t, strings.Join(said, "\n"))
 		}
 		if left, _ := filepath.Glob(filepath.Join(temp, labPrefix+"*")); len(left) != 1 {
 			t.Errorf("%q: folders %q", when, left)
@@ -87,4 +95,29 @@ func TestLabKilled(t *testing.T) {
 			return err
 		})
 	}
+}
+
+// testLabConsole logs in to the console of which a lab has told, and looks at its Nodes.
+func testLabConsole(t *testing.T, said string) {
+	t.Helper()
+	m := regexp.MustCompile(`console ready at (\S+); the token to log in with is in (\S+)`).FindStringSubmatch(said)
+	if m == nil {
+		t.Errorf("the lab tells of no console:\n%s", said)
+		return
+	}
+	token, err := os.ReadFile(m[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(m[2]); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file of the token: %v, %v", info, err)
+	}
+	p := &page{t: t, url: m[1]}
+	p.logIn("token", strings.TrimSpace(string(token)))
+	planetest.Eventually(t, "the Nodes", func(context.Context) error { // views are served a moment after the controller runs
+		if code, text := p.do("GET", "/api/views/workloads?kind=node", ""); code != http.StatusOK || !strings.Contains(text, `"total":2,`) {
+			return fmt.Errorf("%d %s", code, text)
+		}
+		return nil
+	})
 }

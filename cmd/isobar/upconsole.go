@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -13,6 +15,7 @@ import (
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	applyrbacv1 "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"isobar.dev/control/web"
 )
@@ -28,39 +31,57 @@ func (u *up) startConsole(ctx context.Context) error {
 	if err := checkLoopback(listen); err != nil {
 		return fmt.Errorf("--console-listen: %w", err)
 	}
-	if err := u.makeConsoleToken(ctx); err != nil {
-		return err
-	}
-	access, err := web.Tokens(u.config)
+	url, err := (&ownConsole{command: "isobar up", config: u.config, log: u.log, token: u.consoleToken()}).start(ctx, &u.background, listen)
 	if err != nil {
 		return err
 	}
-	server, err := web.New(access, web.Options{Cluster: "isobar up", OnlyHere: true, Log: u.log})
-	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", listen)
-	if err != nil {
-		return fmt.Errorf("console: %w", err)
-	}
-	u.consoleURL = "http://" + l.Addr().String()
-	u.spawn(ctx, "console", func(ctx context.Context) error { return server.Run(ctx, l) })
+	u.consoleURL = url
 	return u.keepListen("console", u.consoleURL)
 }
 
 // consoleToken is the file with the token to log in with. Only its user can read it, as the administrator's kubeconfig beside it.
 func (u *up) consoleToken() string { return u.file("console-token") }
 
-func (u *up) makeConsoleToken(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(u.config)
+// ownConsole is the console of a control plane of this machine, for the user who has started that.
+type ownConsole struct {
+	command string // that has started it
+	config  *rest.Config
+	log     *slog.Logger
+	token   string // the file with the token to log in with
+}
+
+// start serves the console, makes the token, and returns the console's URL.
+func (c *ownConsole) start(ctx context.Context, b *background, listen string) (string, error) {
+	if err := c.makeToken(ctx); err != nil {
+		return "", err
+	}
+	access, err := web.Tokens(c.config)
+	if err != nil {
+		return "", err
+	}
+	server, err := web.New(access, web.Options{Cluster: c.command, OnlyHere: true, Log: c.log})
+	if err != nil {
+		return "", err
+	}
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return "", fmt.Errorf("console: %w", err)
+	}
+	b.spawn(ctx, "console", func(ctx context.Context) error { return server.Run(ctx, l) })
+	return "http://" + l.Addr().String(), nil
+}
+
+func (c *ownConsole) makeToken(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(c.config)
 	if err != nil {
 		return err
 	}
-	o := metav1.ApplyOptions{FieldManager: "isobar-up", Force: true}
+	manager := strings.ReplaceAll(c.command, " ", "-")
+	o := metav1.ApplyOptions{FieldManager: manager, Force: true}
 	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Apply(ctx, applycorev1.ServiceAccount(upConsoleUser, metav1.NamespaceDefault), o); err != nil {
 		return fmt.Errorf("user of the console: %w", err)
 	}
-	binding := applyrbacv1.ClusterRoleBinding("isobar-up-console").
+	binding := applyrbacv1.ClusterRoleBinding(manager + "-console").
 		WithRoleRef(applyrbacv1.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("cluster-admin")).
 		WithSubjects(applyrbacv1.Subject().WithKind(rbacv1.ServiceAccountKind).WithNamespace(metav1.NamespaceDefault).WithName(upConsoleUser))
 	if _, err := client.RbacV1().ClusterRoleBindings().Apply(ctx, binding, o); err != nil {
@@ -73,5 +94,5 @@ func (u *up) makeConsoleToken(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("token of the console: %w", err)
 	}
-	return writePrivate(u.consoleToken(), []byte(got.Status.Token+"\n"))
+	return writePrivate(c.token, []byte(got.Status.Token+"\n"))
 }
