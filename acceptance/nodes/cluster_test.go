@@ -619,7 +619,7 @@ func (a *agent) status() (s agentStatus, err error) {
 
 // get asks the agent on its Node for a page.
 func (a *agent) get(page string) ([]byte, error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 		err = a.node.Space.Do(func(ns.NetNS) error {
 			conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
 			return err

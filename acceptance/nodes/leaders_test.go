@@ -30,7 +30,7 @@ func (c *cluster) startReplica() *replica {
 	}
 	r := &replica{way: wire.NewProxy(c.t, nil, host.Host)}
 	r.Process = replicas.Start(c.t, replicas.Spec{
-		Kubeconfig: c.kubeconfig, Server: "https://" + r.way.Addr(), Namespace: c.ns, Name: fmt.Sprint("r", c.made), Lease: 3 * time.Second,
+		Kubeconfig: c.kubeconfig, Server: "https://" + r.way.Addr(), Namespace: c.ns, Name: fmt.Sprint("r", c.made), Lease: 6 * time.Second, // a leader that is late must not lose it
 	})
 	c.made++
 	c.replicas = append(c.replicas, r)

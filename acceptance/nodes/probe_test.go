@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -45,6 +47,8 @@ type pod struct {
 	flows  []*trial
 	open   map[*probe]struct{}
 	echoes map[uint32]*probe // of ICMP
+
+	turned, woke atomic.Int64 // when the thread last came round, and when it last did so late
 }
 
 // trial is a flow from this Pod, and when it is tried next.
@@ -158,6 +162,7 @@ func (x *pod) run(ready chan<- error) error {
 		return nil
 	}
 	defer func() {
+		x.turned.Store(math.MaxInt64) // nobody waits for it
 		for fd := range x.files {
 			unix.Close(int(fd))
 		}
@@ -187,17 +192,19 @@ func (x *pod) run(ready chan<- error) error {
 			}
 		}
 		now := time.Now()
-		if late := now.Sub(before) - 50*time.Millisecond; late > 0 { // and so was everybody else, perhaps
+		if late := now.Sub(before) - prompt; late > 0 { // and so was everybody else, perhaps
 			for p := range x.open {
 				p.until = p.until.Add(late + silence/2)
 			}
+			x.woke.Store(now.UnixNano())
 		}
+		x.turned.Store(now.UnixNano())
 		before = now
 		if n == len(events) {
 			continue // there is more to read
 		}
 		for p := range x.open {
-			if now.After(p.until) {
+			if now.After(p.until) && now.After(p.answerable(now)) {
 				x.close(p, lost)
 			}
 		}
@@ -210,6 +217,22 @@ func (x *pod) run(ready chan<- error) error {
 			}
 		}
 	}
+}
+
+// prompt is how long a thread takes to come round on a machine that is not busy.
+const prompt = 50 * time.Millisecond
+
+// answerable is until when there may be an answer yet, since who is to send it does not come round. The kernel answers
+// what is not UDP.
+func (p *probe) answerable(now time.Time) time.Time {
+	to := p.trial.to
+	if p.trial.protocol != policy.UDP {
+		return time.Time{}
+	}
+	if now.Sub(time.Unix(0, to.turned.Load())) > prompt {
+		return now
+	}
+	return time.Unix(0, to.woke.Load()).Add(silence / 2)
 }
 
 func (x *pod) watch(fd int, events uint32, f func(uint32)) error {

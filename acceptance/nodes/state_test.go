@@ -117,10 +117,10 @@ func TestF02_F03_StartWithoutController(t *testing.T) {
 				t.Errorf("%s is attached, and nobody knows what is to be enforced", p.GetName())
 			}
 		}
-		c.hub.Accept()
 		for _, p := range fresh {
 			c.judge.close(c.pods[p.GetNamespace()+"/"+p.GetName()], false)
 		}
+		c.hub.Accept()
 		if len(late) > 0 {
 			c.set(c.m.with(late...))
 		}
@@ -187,11 +187,13 @@ func TestF03_Disks(t *testing.T) {
 		c.judge.stricter(c.pods[p.Namespace+"/"+p.Name], true)
 	}
 	a.start()
-	a.await("holds Pods that it does not know", func(s agentStatus) bool { return s.Known && len(s.Held) == 2 })
+	a.await("holds Pods that it does not know", func(s agentStatus) bool { // and that is in the kernel
+		return s.Known && len(s.Held) == 2 && s.Error == "" && s.Policies > 0 && s.Realized == s.Policies
+	})
 	for _, p := range closed {
 		c.judge.close(c.pods[p.Namespace+"/"+p.Name], true)
 	}
-	time.Sleep(time.Second) // of probes
+	c.judge.await("F3: the records of Pods are damaged")
 	m := c.m
 	c.set(m.without(closed[0], closed[1]))
 	for _, p := range closed {
