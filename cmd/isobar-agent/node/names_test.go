@@ -26,7 +26,7 @@ func TestNamesOfPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatalf("dnsmasq is needed, which .ci/run installs: %v", err)
 	}
-	cmd := exec.Command(server, "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--user=root", "--pid-file=",
+	cmd := exec.Command(server, "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--user=root", "--pid-file=", "--local-ttl=600",
 		fmt.Sprintf("--address=/b.example/%v", b.Addrs[0]), fmt.Sprintf("--address=/tracker.example/%v", bad.Addrs[0]))
 	if err := dns.Space.Do(func(ns.NetNS) error { return cmd.Start() }); err != nil {
 		t.Fatal(err)
