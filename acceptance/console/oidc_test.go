@@ -67,8 +67,8 @@ func testOIDC(t *testing.T, s *site) {
 			t.Errorf("it has ended after %s", lasted)
 		}
 		renewed.sees("jobs", "shop")
-		if s.Renewed() != 1 {
-			t.Errorf("%d tokens were replaced, want 1", s.Renewed())
+		if s.Renewed() == 0 { // on a slow machine one may have ended before she was of another group
+			t.Error("no token was replaced")
 		}
 	})
 	t.Run("keys", func(t *testing.T) { testOIDCKeys(t, s) })
