@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,8 +49,40 @@ func (e *ec2) until(t testing.TB, a *aws.Account, s policy.Snapshot) int {
 		case !plan.IsPending(err) || n > 1000:
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Millisecond)
+		if e.clock != nil {
+			e.clock.pass(settle)
+		}
 	}
+}
+
+// settle is how long a database takes in those tests that have a clock.
+const settle = time.Second
+
+// slowly serves an estate whose databases take their time by a clock that until moves.
+func slowly(t testing.TB, e sim.Estate) *ec2 {
+	t.Helper()
+	now := &clock{at: time.Now()} // by which the SDK signs
+	out := serve(t, e, sim.Options{NoThrottle: true, Settle: settle, Now: now.now})
+	out.clock = now
+	return out
+}
+
+// clock stands still until somebody moves it.
+type clock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
 }
 
 func (e *ec2) allows(from, to string, port int) bool {
@@ -59,7 +92,7 @@ func (e *ec2) allows(from, to string, port int) bool {
 // A database takes groups in its own time. Until then it is pending, everything
 // else is done, and no flow blinks; another change waits its turn.
 func TestDatabaseTakesItsTime(t *testing.T) {
-	e := serve(t, estate(stored(shop()), sim.Quotas{}), sim.Options{NoThrottle: true, Settle: 100 * time.Millisecond})
+	e := slowly(t, estate(stored(shop()), sim.Quotas{}))
 	e.edit(t, func(r *sim.Region) { // what anybody writes makes it no database's
 		r.Instances[0].Interfaces[0].Description = "RDSNetworkInterface"
 	})
@@ -214,7 +247,7 @@ func TestServiceQuota(t *testing.T) {
 		databases int
 		refused   bool
 	}{{3, false}, {1, true}} {
-		e := serve(t, estate(stored(shop()), sim.Quotas{RulesPerGroup: 20, GroupsPerDatabase: tt.databases}), sim.Options{NoThrottle: true, Settle: 50 * time.Millisecond})
+		e := slowly(t, estate(stored(shop()), sim.Quotas{RulesPerGroup: 20, GroupsPerDatabase: tt.databases}))
 		a := selected(t, e.account(t, aws.Options{}, func(c *aws.Config) {
 			c.Quotas = aws.Quotas{RulesPerGroup: 20, GroupsPerDatabase: tt.databases}
 		}))

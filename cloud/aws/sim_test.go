@@ -43,6 +43,7 @@ type ec2 struct {
 	probes []sim.Flow      // nil means shopFlows
 	left   map[string]bool // groups that grafts name, by ID
 	quotas aws.Quotas
+	clock  *clock // nil means the real one
 }
 
 func (e *ec2) flows() []sim.Flow {
