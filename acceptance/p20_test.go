@@ -125,7 +125,7 @@ func TestP20_MemberLeavesPeeredVPC(t *testing.T) {
 		t.Fatalf("%d rules by group; want one", byGroup)
 	}
 
-	w.fault(sim.Fault{Kind: sim.FaultLatency, Action: "ModifyNetworkInterfaceAttribute", Latency: sim.Duration(3 * time.Second)})
+	w.fault(sim.Fault{Kind: sim.FaultLatency, Action: "ModifyNetworkInterfaceAttribute", Latency: sim.Duration(10 * time.Second)}) // in which all that follows is seen
 	w.retag(map[string]string{"i-web0": "other"})
 	w.eventually("it waits for the other VPC", func() error { return w.hasPhase("db", antreav1beta1.PolicyRealizing) })
 	w.eventually("on its VM too", func() error { return w.vmPolicies(map[string]string{"i-db0": "IN-PROGRESS db"}) })
