@@ -278,8 +278,14 @@ func (w *world) behind() error {
 			return err
 		}
 		for _, o := range l.Items {
-			if _, ok := compiled.Workloads.Get(policy.WorkloadID(policy.KindExternal, ns, o.GetName())); !ok {
+			x, ok := compiled.Workloads.Get(policy.WorkloadID(policy.KindExternal, ns, o.GetName()))
+			if !ok {
 				return fmt.Errorf("the entity %s/%s is not compiled", ns, o.GetName())
+			}
+			for key, value := range o.GetLabels() {
+				if have, ok := x.Labels.Value(key); !ok || have != value {
+					return fmt.Errorf("the label %s=%s of the entity %s/%s is not compiled", key, value, ns, o.GetName())
+				}
 			}
 		}
 	}
