@@ -1,6 +1,8 @@
 package console_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -78,4 +80,58 @@ func BenchmarkChange(b *testing.B) {
 			b.Fatal(out.Body)
 		}
 	}
+}
+
+// uneven is a world of 300 namespaces of 1 to 97 Pods each, every second Pod of which lets those of some namespaces in.
+func uneven() (s policy.Snapshot) {
+	for i := range 300 {
+		ns := fmt.Sprintf("ns-%03d", i)
+		team := func(n int) map[string]string { return map[string]string{"team": fmt.Sprint(n % 7)} }
+		s.Namespaces = s.Namespaces.Put(ns, &policy.Namespace{Name: ns, Labels: policy.LabelsOf(team(i))})
+		for k := range 1 + i%97 {
+			w := &policy.Workload{Kind: policy.KindPod, Namespace: ns, Name: fmt.Sprint("pod-", k), Node: "n1", Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(k)})},
+				Labels: policy.LabelsOf(map[string]string{"app": fmt.Sprint(k % 2)})}
+			w.ID = policy.WorkloadID(w.Kind, ns, w.Name)
+			s.Workloads = s.Workloads.Put(w.ID, w)
+		}
+		is := func(key, value string) policy.Selector {
+			return policy.Selector{{Key: key, Op: policy.In, Values: []string{value}}}
+		}
+		p := &policy.Policy{Dialect: policy.KubernetesNetworkPolicy, Namespace: ns, Name: "p", Tier: policy.TierKubernetes, IsolatesIngress: true,
+			AppliedTo: policy.Set{Selections: []policy.Selection{{Kind: policy.KindPod, Scope: policy.OneNamespace, Namespace: ns, Labels: is("app", "0")}}},
+			Ingress: []policy.Rule{{Action: policy.Allow, Traffic: []policy.Traffic{{Protocol: policy.TCP, Ports: policy.Ports{First: 80, Last: 80}}},
+				Peers: policy.Peers{Set: policy.Set{Selections: []policy.Selection{{Kind: policy.KindPod, Scope: policy.ByLabels, NamespaceLabels: is("team", fmt.Sprint(i%5))}}}}}}}
+		p.ID = policy.PolicyID(p.Dialect, ns, p.Name)
+		s.Policies = s.Policies.Put(p.ID, p)
+	}
+	return s
+}
+
+// A matrix of as many groups as there may be: how many bytes its answer has, and how many packed.
+func BenchmarkMatrixAnswer(b *testing.B) {
+	s := uneven()
+	h := console.Handler(console.Fixed{Snapshot: s}, console.All("admin"))
+	var plain, packed int
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/matrix?port=TCP/443&port=TCP/80", nil))
+		if w.Code != http.StatusOK {
+			b.Fatal(w.Body)
+		}
+		var out bytes.Buffer
+		z, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+		if err != nil {
+			b.Fatal(err)
+		}
+		plain = w.Body.Len()
+		if _, err := z.Write(w.Body.Bytes()); err != nil {
+			b.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			b.Fatal(err)
+		}
+		packed = out.Len()
+	}
+	b.ReportMetric(float64(plain), "bytes")
+	b.ReportMetric(float64(packed), "packed-bytes")
 }

@@ -44,8 +44,32 @@ type matrixOf struct {
 		ID, Name  string
 		Workloads int
 	}
-	Cells   []struct{ From, To, Pairs, Apart, Allowed, Denied, Partial, Depends int }
+	Counts  [][6]int
+	Cells   [][]int
 	Omitted struct{ Groups int }
+}
+
+// matrixCell is one that is told.
+type matrixCell struct{ From, To, Pairs, Apart, Allowed, Denied, Partial, Depends int }
+
+// cells are those that are told.
+func (m matrixOf) cells(t *testing.T) (out []matrixCell) {
+	t.Helper()
+	if len(m.Cells) != len(m.Groups) {
+		t.Fatalf("%d rows of %d groups", len(m.Cells), len(m.Groups))
+	}
+	for from, row := range m.Cells {
+		if len(row) != len(m.Groups) {
+			t.Fatalf("a row of %d cells, of %d groups", len(row), len(m.Groups))
+		}
+		for to, n := range row {
+			if n != -1 {
+				c := m.Counts[n]
+				out = append(out, matrixCell{from, to, c[0], c[1], c[2], c[3], c[4], c[5]})
+			}
+		}
+	}
+	return out
 }
 
 type cellOf struct {
@@ -309,7 +333,7 @@ func TestMatrixIsEvaluates(t *testing.T) {
 					delete(want, [2]string{"hidden", "hidden"})
 					ask(t, h, http.MethodGet, "/cell?from=hidden&to=hidden&by="+url.QueryEscape(by)+ports, "", http.StatusBadRequest)
 				}
-				for _, c := range got.Cells {
+				for _, c := range got.cells(t) {
 					at := [2]string{got.Groups[c.From].ID, got.Groups[c.To].ID}
 					if is := (counts{c.Pairs, c.Apart, c.Allowed, c.Denied, c.Partial}); is != want[at] {
 						t.Fatalf("seed %d: %s by %s: %v: %+v, want %+v", seed, who, by, at, is, want[at])
@@ -516,6 +540,21 @@ func TestMapQueries(t *testing.T) {
 	}
 }
 
+// patient asks again what was given up because it took too long, as it may on a busy machine.
+func patient(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var got *httptest.ResponseRecorder
+		for range 5 {
+			got = httptest.NewRecorder()
+			if h.ServeHTTP(got, r.Clone(r.Context())); got.Code != http.StatusGatewayTimeout {
+				break
+			}
+		}
+		w.WriteHeader(got.Code)
+		_, _ = w.Write(got.Body.Bytes())
+	})
+}
+
 // What is left out is the least, and counted.
 func TestMapIsBounded(t *testing.T) {
 	var s policy.Snapshot
@@ -528,7 +567,7 @@ func TestMapIsBounded(t *testing.T) {
 		}
 		s.Namespaces = s.Namespaces.Put(ns, &policy.Namespace{Name: ns})
 	}
-	h := console.Handler(console.Fixed{Snapshot: s}, console.All("admin"))
+	h := patient(console.Handler(console.Fixed{Snapshot: s}, console.All("admin")))
 	m := get[mapOf](t, h, "/map?open=true")
 	if len(m.Groups) != 2001 || m.Omitted.Groups != 100 || len(m.Edges) != 5000 {
 		t.Fatalf("%d groups, %d omitted, %d edges, %d omitted", len(m.Groups), m.Omitted.Groups, len(m.Edges), m.Omitted.Edges)
@@ -543,11 +582,11 @@ func TestMapIsBounded(t *testing.T) {
 		}
 	}
 	x := get[matrixOf](t, h, "/matrix?port=TCP/80")
-	if len(x.Groups) != 300 || x.Omitted.Groups != 1800 || len(x.Cells) != 90000 || x.Groups[0].Workloads != 2 {
-		t.Errorf("%d groups, %d omitted, %d cells", len(x.Groups), x.Omitted.Groups, len(x.Cells))
+	if len(x.Groups) != 300 || x.Omitted.Groups != 1800 || len(x.cells(t)) != 90000 || x.Groups[0].Workloads != 2 {
+		t.Errorf("%d groups, %d omitted, %d cells", len(x.Groups), x.Omitted.Groups, len(x.cells(t)))
 	}
 	x = get[matrixOf](t, h, "/matrix?port=TCP/80&search=ns-0000")
-	if len(x.Groups) != 1 || x.Omitted.Groups != 0 || x.Cells[0].Pairs != 0 {
+	if len(x.Groups) != 1 || x.Omitted.Groups != 0 || x.cells(t)[0].Pairs != 0 {
 		t.Errorf("%+v", x)
 	}
 	m = get[mapOf](t, h, "/map?open=true&search=ns-0002")

@@ -8,6 +8,7 @@ import (
 
 	"isobar.dev/api/verdict"
 	"isobar.dev/policy"
+	"isobar.dev/policy/reach"
 )
 
 const (
@@ -16,10 +17,13 @@ const (
 )
 
 type matrixAnswer struct {
-	By      string        `json:"by"`
-	Ports   []string      `json:"ports"`
-	Groups  []matrixGroup `json:"groups"`
-	Cells   []matrixCell  `json:"cells"` // of all pairs of groups, but for what is not seen at either end
+	By     string         `json:"by"`
+	Ports  []string       `json:"ports"`
+	Groups []matrixGroup  `json:"groups"`
+	Counts []matrixCounts `json:"counts"` // of cells, each once: those of most cells are equal
+	// Cells are by the group that flows come from and that which they go to, as places in Counts; notTold where
+	// neither end is seen.
+	Cells   [][]int `json:"cells"`
 	Omitted struct {
 		Groups int `json:"groups"`
 	} `json:"omitted"`
@@ -31,16 +35,10 @@ type matrixGroup struct {
 	Workloads int    `json:"workloads"`
 }
 
-type matrixCell struct {
-	From    int `json:"from"` // in Groups
-	To      int `json:"to"`
-	Pairs   int `json:"pairs"`
-	Apart   int `json:"apart"`
-	Allowed int `json:"allowed"`
-	Denied  int `json:"denied"`
-	Partial int `json:"partial"`
-	Depends int `json:"depends"`
-}
+const notTold = -1
+
+// matrixCounts are of pairs: how many there are, how many are apart, allowed, denied, partial, and how many depend.
+type matrixCounts [6]int
 
 // matrix counts who reaches whom by some ports.
 func matrix(ctx context.Context, r *request) (any, error) {
@@ -65,21 +63,31 @@ func matrix(ctx context.Context, r *request) (any, error) {
 			delete(g.size, id)
 		}
 	}
-	out := matrixAnswer{By: b.text, Ports: ports, Groups: []matrixGroup{}, Cells: []matrixCell{}}
+	out := matrixAnswer{By: b.text, Ports: ports, Groups: []matrixGroup{}, Counts: []matrixCounts{}, Cells: [][]int{}}
 	out.Omitted.Groups = g.keep(maxMatrixGroups)
 	groups, cells, err := w.Counts(g.end, flows, stopping(ctx))
 	if err != nil {
 		return nil, errTooMany(err, "search for some of them")
 	}
+	place := map[reach.Counts]int{}
 	for i, x := range groups {
 		name, _ := b.name(x.Name)
 		out.Groups = append(out.Groups, matrixGroup{x.Name, name, x.Ends})
+		row := make([]int, len(groups))
 		for k, c := range cells[i] {
 			if x.Name == groupHidden && i == k {
+				row[k] = notTold
 				continue
 			}
-			out.Cells = append(out.Cells, matrixCell{i, k, c.Pairs, c.Apart, c.Allowed, c.Denied, c.Partial, c.Depends})
+			n, ok := place[c]
+			if !ok {
+				n = len(out.Counts)
+				place[c] = n
+				out.Counts = append(out.Counts, matrixCounts{c.Pairs, c.Apart, c.Allowed, c.Denied, c.Partial, c.Depends})
+			}
+			row[k] = n
 		}
+		out.Cells = append(out.Cells, row)
 	}
 	return out, nil
 }

@@ -194,14 +194,15 @@ function matrix(q) {
   const all = groupsBy(by, q.get("search")).map(({ id, name, workloads }) => ({ id, name, workloads }));
   const groups = all.slice(0, 300);
   const e = random(5);
-  const cells = groups.flatMap((f, from) => groups.map((t, to) => {
+  const counts = [];
+  const cells = groups.map((f, from) => groups.map((t, to) => {
     const pairs = f.workloads * t.workloads - (from === to ? f.workloads : 0);
     const some = e();
     const allowed = some < 0.4 ? 0 : some < 0.7 ? pairs : Math.floor(pairs * e());
     const partial = some > 0.95 && pairs > allowed ? 1 : 0;
-    return { from, to, pairs, apart: 0, allowed, partial, denied: pairs - allowed - partial, depends: e() < 0.05 ? 1 : 0 };
+    return counts.push([pairs, 0, allowed, pairs - allowed - partial, partial, e() < 0.05 ? 1 : 0]) - 1;
   }));
-  return { by, ports: q.getAll("port"), groups, cells, omitted: { groups: all.length - groups.length } };
+  return { by, ports: q.getAll("port"), groups, counts, cells, omitted: { groups: all.length - groups.length } };
 }
 
 function cell(q) {

@@ -215,8 +215,6 @@ export type WorldMap = Revision & {
 };
 
 export type MatrixCell = {
-  from: number; // index of a group
-  to: number;
   pairs: number;
   apart: number;
   allowed: number;
@@ -224,11 +222,13 @@ export type MatrixCell = {
   partial: number;
   depends: number;
 };
+export type MatrixCounts = readonly [pairs: number, apart: number, allowed: number, denied: number, partial: number, depends: number];
 export type Matrix = Revision & {
   by: string;
   ports: string[] | null;
   groups: { id: string; name: string; workloads: number }[] | null;
-  cells: MatrixCell[] | null;
+  counts: MatrixCounts[] | null; // each once: those of many cells are equal
+  cells: number[][] | null; // by the group that flows come from and that which they go to, as places in counts; -1 where it is not told
   omitted: { groups: number };
 };
 

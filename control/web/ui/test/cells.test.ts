@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { Lookup, portFault, range, stateOf, step, symbolOf, textOf, wordsOf } from "../src/matrix/cells.ts";
 import type { MatrixCell } from "../src/views.ts";
 
-const cell = (more: Partial<MatrixCell>): MatrixCell => ({ from: 0, to: 0, pairs: 4, apart: 0, allowed: 0, denied: 0, partial: 0, depends: 0, ...more });
+const cell = (more: Partial<MatrixCell>): MatrixCell => ({ pairs: 4, apart: 0, allowed: 0, denied: 0, partial: 0, depends: 0, ...more });
 
 test("cells say what the matrix of the command says", () => {
   for (const [c, state, symbol, text] of [
@@ -30,9 +30,10 @@ test("cells in words", () => {
 
 test("cells are found by row and column, and what is out of the matrix is none", () => {
   const groups = ["a", "b"].map((id) => ({ id, name: id, workloads: 2 }));
-  const l = new Lookup({ revision: "", by: "namespace", ports: [], groups, cells: [cell({ from: 1, to: 0, allowed: 4 }), cell({ from: 7, to: 0 })], omitted: { groups: 0 } });
-  assert.equal(l.cell(1, 0)?.allowed, 4);
-  assert.equal(l.cell(0, 1), undefined);
+  const l = new Lookup({ revision: "", by: "namespace", ports: [], groups, counts: [[4, 0, 0, 4, 0, 0], [4, 1, 3, 0, 1, 2]], cells: [[0, -1], [1, 7]], omitted: { groups: 0 } });
+  assert.deepEqual(l.cell(1, 0), { pairs: 4, apart: 1, allowed: 3, denied: 0, partial: 1, depends: 2 });
+  assert.equal(l.cell(0, 0)?.denied, 4);
+  for (const [row, column] of [[0, 1], [1, 1], [0, 2], [2, 0], [-1, 0]] as const) assert.equal(l.cell(row, column), undefined);
 });
 
 test("keys lead through the grid, and not out of it", () => {

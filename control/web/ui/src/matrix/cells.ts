@@ -52,20 +52,17 @@ export function wordsOf(c: MatrixCell | undefined): string {
 // Lookup finds cells by row and column.
 export class Lookup {
   readonly size: number;
-  private readonly cells: readonly MatrixCell[];
-  private readonly at: Int32Array;
+  private readonly counts: readonly MatrixCell[];
+  private readonly rows: readonly (readonly number[])[];
 
   constructor(m: Matrix) {
     this.size = list(m.groups).length;
-    this.cells = list(m.cells);
-    this.at = new Int32Array(this.size * this.size).fill(-1);
-    this.cells.forEach((c, i) => {
-      if (c.from >= 0 && c.to >= 0 && c.from < this.size && c.to < this.size) this.at[c.from * this.size + c.to] = i;
-    });
+    this.counts = list(m.counts).map(([pairs, apart, allowed, denied, partial, depends]) => ({ pairs, apart, allowed, denied, partial, depends }));
+    this.rows = list(m.cells);
   }
 
   cell(row: number, column: number): MatrixCell | undefined {
-    return this.cells[this.at[row * this.size + column] ?? -1];
+    return this.counts[this.rows[row]?.[column] ?? -1];
   }
 }
 

@@ -1,1 +1,0 @@
-import{a as o}from"./chunk-ZAVLI5UC.js";import{b as c,c as e}from"./chunk-J4GQCJ6R.js";var r=c(e(),1);function i(n){let u=(0,r.useRef)("");(0,r.useEffect)(()=>{n===""||n===u.current||(u.current!==""&&o(n),u.current=n)},[n])}export{i as a};

@@ -1,0 +1,1 @@
+import{a,b,c}from"./chunk-7VAIFKZE.js";import"./chunk-FPJNMGY7.js";import"./chunk-243ROC62.js";import"./chunk-F3QTE4NO.js";import"./chunk-57DWNVGE.js";import"./chunk-ZAVLI5UC.js";import"./chunk-WWPLLIDS.js";import"./chunk-GINVAVH2.js";import"./chunk-677XTUEQ.js";import"./chunk-RZRMSFZ3.js";import"./chunk-6PGMS5HF.js";export{c as By,a as default,b as needsOf};

@@ -1,1 +1,0 @@
-import{a,b,c}from"./chunk-KBZMVPDR.js";import"./chunk-7J6ATUSX.js";import"./chunk-U2LWFUY2.js";import"./chunk-F3QTE4NO.js";import"./chunk-6FEIYYYV.js";import"./chunk-ZAVLI5UC.js";import"./chunk-OEF4LIDO.js";import"./chunk-HFE6RQRQ.js";import"./chunk-677XTUEQ.js";import"./chunk-RZRMSFZ3.js";import"./chunk-J4GQCJ6R.js";export{c as By,a as default,b as needsOf};
