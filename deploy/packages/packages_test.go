@@ -180,6 +180,9 @@ func inRoot(t *testing.T, packages, script string) {
 	if strings.Contains(string(out), "NO OVERLAY") {
 		t.Skip("missing: a file system over which an overlay can be mounted")
 	}
+	if strings.Contains(string(out), "NO SYSTEMD") {
+		t.Skipf("missing: a systemd that starts in namespaces: %s", out)
+	}
 	if err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
