@@ -65,7 +65,7 @@ or from what was kept before a restart.`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), f) },
 	}
-	cmd.AddCommand(installCommand(), uninstallCommand(), vmCommand(), vm.OffCommand("isobar-agent on"), vm.OnCommand(), statusCommand(), joinCommand())
+	cmd.AddCommand(installCommand(), uninstallCommand(), vmCommand(), vm.OffCommand("isobar-agent on"), vm.OnCommand("isobar-agent on"), statusCommand(), joinCommand())
 	fl := cmd.Flags()
 	fl.StringVar(&f.conf.dir, "cni-conf-dir", "", "folder of the container runtime's networks, in which ours is written once Pods can be attached; empty for none")
 	fl.StringVar(&f.conf.name, "cni-conf-name", defaultConfName, "name of that configuration; runtimes take the first")

@@ -247,7 +247,8 @@ func statusCommand() *cobra.Command {
 		Short: "How far this VM enforces its policies",
 		Long: `Asks the agent that runs on this VM. Where none answers, it says what is known without it. An error means that not
 all policies are enforced as they are written.`,
-		Args: cobra.NoArgs,
+		Example: `  isobar-agent status`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
 			r, err := askStatus(addr)
@@ -301,7 +302,8 @@ func vmUninstallCommand() *cobra.Command {
 		Short: "Leave the machine as it was before the agent",
 		Long: `Takes away Isobar's table of nftables, the machine's identity, and what the agent keeps in --state-dir. The agent has changed nothing else: no
 interface, address, route or setting of the kernel. It must not run.`,
-		Args: cobra.NoArgs,
+		Example: `  isobar-agent off && systemctl disable --now isobar-agent && isobar-agent vm uninstall`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := vm.Uninstall(cmd.Context(), state, 0, nameFile); err != nil {
 				return err

@@ -10,7 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/spf13/cobra"
+
+	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
 	"isobar.dev/cmd/isobar-agent/vm"
 	"isobar.dev/control/enroll"
 )
@@ -118,4 +122,30 @@ func TestReply(t *testing.T) {
 	if b.String() != want || r.IsWhole() {
 		t.Errorf("%s\nwant\n%s", b.String(), want)
 	}
+}
+
+// A server that takes no reports is told of, whatever is enforced.
+func TestReplyAway(t *testing.T) {
+	r := vm.Reply{VM: "shop/db", Away: "revoked", AwaySince: time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)}
+	r.State = runtimev1alpha1.AgentEnforcing
+	var b strings.Builder
+	r.Print(&b)
+	const want = "VM:        shop/db\nState:     enforcing\nPolicies:  0, of which 0 are enforced as written\nServer:    has taken no report since 2026-01-02 03:04:05: revoked\n"
+	if b.String() != want || !r.IsWhole() {
+		t.Errorf("%s\nwant\n%s", b.String(), want)
+	}
+}
+
+// Each command that does something shows how it is called.
+func TestExamples(t *testing.T) {
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.Runnable() && !strings.Contains(c.Example, c.CommandPath()) {
+			t.Errorf("%s: its help has no example of it: %q", c.CommandPath(), c.Example)
+		}
+		for _, x := range c.Commands() {
+			walk(x)
+		}
+	}
+	walk(command())
 }

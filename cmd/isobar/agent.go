@@ -15,7 +15,7 @@ import (
 
 func agentCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "agent", Short: "Ask the agent of this Node or VM, or end the identity of a VM's"}
-	cmd.AddCommand(agentStatusCommand(), agentNamesCommand(), vm.OffCommand("isobar agent on"), vm.OnCommand(), agentRevokeCommand())
+	cmd.AddCommand(agentStatusCommand(), agentNamesCommand(), vm.OffCommand("isobar agent on"), vm.OnCommand("isobar agent on"), agentRevokeCommand())
 	return cmd
 }
 

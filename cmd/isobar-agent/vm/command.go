@@ -3,6 +3,7 @@ package vm
 import (
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,8 @@ not. It stays so over restarts of the agent and of the machine, until "` + on + 
 
 Where the agent runs, it first tells its server, and the rules stay until the answer says that the cloud enforces on this machine, or that it is in
 no cloud; but for --wait at most, and not where the server has been away for half a minute. --now waits for nobody.`,
+		Example: fmt.Sprintf(`  %[1]s
+  %[1]s --now`, strings.TrimSuffix(on, "on")+"off"),
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
@@ -47,13 +50,16 @@ no cloud; but for --wait at most, and not where the server has been away for hal
 	return cmd
 }
 
-// OnCommand is the command "on".
-func OnCommand() *cobra.Command {
+// OnCommand is the command "on" of a program, of which it is called as on, as "isobar-agent on".
+func OnCommand(on string) *cobra.Command {
 	var state string
 	cmd := &cobra.Command{
 		Use:   "on",
 		Short: "Undo off",
-		Args:  cobra.NoArgs,
+		Long: `Has the agent of this VM enforce policies again, within a second where it runs, and else when it does. What was asked for by off and
+has not come to be yet is taken back.`,
+		Example: "  " + on,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := On(state); err != nil {
 				return rooted(err)

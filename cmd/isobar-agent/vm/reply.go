@@ -20,6 +20,10 @@ type Reply struct {
 	Leaving  bool      `json:"leaving,omitempty"`
 	Kept     bool      `json:"kept,omitempty"` // the controller has not been reached since the start
 	LastGood time.Time `json:"lastGood,omitzero"`
+	// Away is why the server takes no reports of this machine, and AwaySince since when. It is enforced what was known then, and
+	// nobody hears of that.
+	Away      string    `json:"away,omitempty"`
+	AwaySince time.Time `json:"awaySince,omitzero"`
 	// Lacks are the kinds of which the controller has read less than is enforced, which stays.
 	Lacks []string `json:"lacks,omitempty"`
 	// Refusals are what the kernel does not enforce exactly.
@@ -30,6 +34,11 @@ type Reply struct {
 func (m *Machine) Reply() Reply {
 	a := m.r.agent.Status()
 	out := Reply{VM: m.r.o.Namespace + "/" + m.r.o.Name, Status: m.Status(), Inner: m.Inner(), Kept: a.Kept, LastGood: a.LastGood, Leaving: IsLeaving(m.r.o.StateDir), Lacks: a.Lag.Lacks}
+	m.r.mu.Lock()
+	if out.Away = cut(m.r.refusal); out.Away != "" {
+		out.AwaySince = m.r.taken
+	}
+	m.r.mu.Unlock()
 	for _, r := range a.Report.Refusals {
 		out.Refusals = append(out.Refusals, fmt.Sprintf("%s: %s", r.Policy, r.Message))
 	}
@@ -65,6 +74,9 @@ func (r Reply) Print(out io.Writer) {
 	fmt.Fprintf(out, "VM:        %s\nState:     %s\nPolicies:  %d, of which %d are enforced as written\n", r.VM, state, r.Policies, r.RealizedPolicies)
 	if !r.LastGood.IsZero() {
 		fmt.Fprintf(out, "Last good: %s\n", r.LastGood.Local().Format(time.DateTime))
+	}
+	if r.Away != "" {
+		fmt.Fprintf(out, "Server:    has taken no report since %s: %s\n", r.AwaySince.Local().Format(time.DateTime), r.Away)
 	}
 	if r.LastError != "" {
 		fmt.Fprintf(out, "Error:     %s\n", r.LastError)

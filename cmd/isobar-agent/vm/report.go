@@ -68,6 +68,9 @@ func (r *run) report(ctx context.Context) error {
 		if err == nil {
 			taken = time.Now()
 		}
+		r.mu.Lock()
+		r.refusal, r.taken = fails, taken
+		r.mu.Unlock()
 		if !isLeaving || now.State != runtimev1alpha1.AgentOff {
 			continue
 		}

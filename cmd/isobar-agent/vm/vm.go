@@ -146,8 +146,10 @@ type run struct {
 	mu       sync.Mutex
 	links    Links
 	linksErr error
-	told     string // the wish to leave to which the server has said that the cloud does not enforce
-	why      error  // why it is not known what to enforce; nil where nothing ever was
+	told     string    // the wish to leave to which the server has said that the cloud does not enforce
+	why      error     // why it is not known what to enforce; nil where nothing ever was
+	refusal  string    // why the server has not taken the last report; "" where it has, or none was made
+	taken    time.Time // when it last took one, or since when it is tried
 	proven   *policy.Ruleset
 }
 

@@ -1,18 +1,22 @@
 package vm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os/exec"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	runtimev1alpha1 "isobar.dev/api/runtime/v1alpha1"
+	"isobar.dev/cmd/isobar-agent/vm"
 	"isobar.dev/sim/lab"
 )
 
@@ -87,6 +91,39 @@ func TestReport(t *testing.T) {
 	if s.KernelVersion == "" || s.AgentVersion == "" || s.StartTime.IsZero() || s.LastError != "" {
 		t.Errorf("%+v", s)
 	}
+}
+
+// Who asks on the machine hears that the server takes no reports, and since when, and that it does again; what is enforced
+// is another question.
+func TestAway(t *testing.T) {
+	w := newWorld(t)
+	var isAway atomic.Bool
+	var posted atomic.Int64
+	w.run(func(o *vm.Options) {
+		o.Post = func(context.Context, vm.Status) ([]metav1.Condition, error) {
+			posted.Add(1)
+			if isAway.Load() {
+				return nil, errors.New("it is revoked")
+			}
+			return nil, nil
+		}
+	})
+	w.enforce(noIngress)
+	says := func(what string, want bool) {
+		t.Helper()
+		w.await(what, func() error {
+			r := w.machine.Reply()
+			if is := r.Away == "it is revoked" && !r.AwaySince.IsZero() && time.Since(r.AwaySince) < time.Hour; is != want || !want && (r.Away != "" || !r.AwaySince.IsZero()) || !r.IsWhole() || posted.Load() == 0 {
+				return fmt.Errorf("%+v", r)
+			}
+			return nil
+		})
+	}
+	says("the server takes reports", false)
+	isAway.Store(true)
+	says("the server takes none", true)
+	isAway.Store(false)
+	says("the server takes reports again", false)
 }
 
 // What is behind the machine is the machine to others, by the ports that they ask it for, and to the machine it is
