@@ -2,12 +2,16 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
@@ -137,6 +141,40 @@ func (a *apiServer) waitReady(ctx context.Context) error {
 		case <-tick.C:
 		case <-ctx.Done():
 			return fmt.Errorf("not ready: %w", err)
+		}
+	}
+}
+
+// furnish returns when what every cluster has is there: kube-apiserver makes it by and by when it is ready, and a
+// namespace that it could not make a minute later.
+func (a *apiServer) furnish(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(a.loopback)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+		_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("make namespace %s: %w", name, err)
+		}
+	}
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		_, err := client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+		// Without this nobody can serve a group of the API: it says by whom requests are sent on.
+		const name = "extension-apiserver-authentication"
+		m, err2 := client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+		if err2 == nil && (m.Data["client-ca-file"] == "" || m.Data["requestheader-client-ca-file"] == "") {
+			err2 = fmt.Errorf("ConfigMap %s is not complete", name)
+		}
+		if err = errors.Join(err, err2); err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
 		}
 	}
 }

@@ -57,7 +57,7 @@ type Options struct {
 	// whose parent was killed takes a few seconds to end.
 	Wait time.Duration
 
-	// Ready is called once, when the server answers and the controllers run.
+	// Ready is called once, when the server answers, the namespaces of every cluster are there and the controllers run.
 	Ready func(Endpoint)
 }
 
@@ -71,7 +71,7 @@ const (
 	kubeconfigName = "kubeconfig"
 	logName        = "control-plane.log"
 
-	readyTimeout = 2 * time.Minute // a healthy start takes 3 seconds; a loaded CI machine many more
+	readyTimeout = 5 * time.Minute // a healthy start takes 3 seconds; a loaded CI machine many more
 	stopTimeout  = 4 * time.Second // for requests in flight; etcd is closed after it in any case
 	renewEvery   = 12 * time.Hour  // how often a running control plane looks at its certificates
 	pollEvery    = 20 * time.Millisecond
@@ -191,6 +191,9 @@ func start(ctx context.Context, dir *datadir.Dir, api *apiServer, listener net.L
 	within, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := api.waitReady(within); err != nil {
+		return fmt.Errorf("wait for kube-apiserver, see %s: %w", dir.Path(logName), err)
+	}
+	if err := api.furnish(within); err != nil {
 		return fmt.Errorf("wait for kube-apiserver, see %s: %w", dir.Path(logName), err)
 	}
 	if err := startControllers(ctx, within, api.loopback, dir); err != nil {

@@ -32,7 +32,7 @@ const (
 	// bytes: etcd's own limit of what it recommends. 100,000 objects need about a tenth.
 	etcdQuota = 8 << 30
 
-	etcdStartTimeout = time.Minute
+	etcdStartTimeout = 3 * time.Minute
 )
 
 // etcd is an etcd server that only this user can reach.

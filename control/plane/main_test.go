@@ -47,7 +47,7 @@ func start(t *testing.T, o plane.Options) *plane.Plane {
 	if testing.Short() {
 		t.Skip("needs a control plane, which -short leaves out")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	p, err := plane.Start(ctx, o)
 	if err != nil {
@@ -59,7 +59,7 @@ func start(t *testing.T, o plane.Options) *plane.Plane {
 
 func stop(t *testing.T, p *plane.Plane) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := p.Stop(ctx); err != nil {
 		t.Error(err)

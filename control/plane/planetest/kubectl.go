@@ -2,11 +2,14 @@ package planetest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -17,7 +20,20 @@ var kubectl = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "-C", filepath.Join(checkout, "tools", "kubectl"), "tool", "-n", "isobar.dev/tools/kubectl")
+	dir := filepath.Join(checkout, "tools", "kubectl")
+	// Two go commands that build it at once take what the other has not wholly written into the cache for theirs.
+	main, err := os.Open(filepath.Join(dir, "main.go"))
+	if err != nil {
+		return "", fmt.Errorf("build tools/kubectl: %w", err)
+	}
+	defer main.Close() // which unlocks it
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(main.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		return "", fmt.Errorf("lock %s: %w", main.Name(), err)
+	}
+	cmd := exec.Command("go", "-C", dir, "tool", "-n", "isobar.dev/tools/kubectl")
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	if err := cmd.Run(); err != nil {
