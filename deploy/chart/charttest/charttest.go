@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,6 +69,18 @@ func build(dir string) (string, error) {
 	defer built.Unlock()
 	if built.path != "" {
 		return built.path, nil
+	}
+	// Two go commands that build it at once take what the other has not wholly written into the cache for theirs.
+	main, err := os.Open(filepath.Join(dir, "main.go"))
+	if err != nil {
+		return "", fmt.Errorf("build tools/helm: %w", err)
+	}
+	defer main.Close() // which unlocks it
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(main.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		return "", fmt.Errorf("lock %s: %w", main.Name(), err)
 	}
 	cmd := exec.Command("go", "-C", dir, "tool", "-n", "isobar.dev/tools/helm")
 	var out, errOut bytes.Buffer
