@@ -40,7 +40,7 @@ func policiesOf(t *testing.T, s *site, source *antrea.Source) (names []string) {
 	t.Helper()
 	select {
 	case <-source.Synced():
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatalf("nothing is known: %+v\n%s", source.Status(), s.log)
 	}
 	for _, p := range source.State().Policies {

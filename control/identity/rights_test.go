@@ -191,7 +191,7 @@ func TestNamesAreNotClaimed(t *testing.T) {
 		t.Fatal(err)
 	}
 	target.Port, target.CABundle = int32(n), s.server.CABundle()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	defer func() {
 		if err := apiserver.Uninstall(context.Background(), s.dyn, target); err != nil {

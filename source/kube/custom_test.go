@@ -160,9 +160,12 @@ func TestDefinitionComesAndGoes(t *testing.T) {
 	const manifest = "{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {name: p}, spec: {priority: 5, subject: {namespaces: {}}, ingress: [{action: Deny, from: [{namespaces: {}}]}]}}"
 	create(t, e, "", "adminnetworkpolicies", manifest)
 	planetest.Eventually(t, "the policy", hasPolicy(s, "anp/p"))
-	if got := statusOf(t, s, resource); got.Missing || !got.Synced {
-		t.Errorf("with its definition: %+v, want it synced", got)
-	}
+	planetest.Eventually(t, "the status says that it is synced", func(context.Context) error {
+		if got := statusOf(t, s, resource); got.Missing || !got.Synced {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
 
 	definitions := dynamic.NewForConfigOrDie(e.Config()).Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	if err := definitions.Delete(t.Context(), resource, metav1.DeleteOptions{}); err != nil {
@@ -236,6 +239,15 @@ func TestUndecodable(t *testing.T) {
 		t.Fatal(err)
 	}
 	const head = "apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\n"
+	client := dynamic.NewForConfigOrDie(e.Config()).Resource(schema.GroupVersionResource{Group: "policy.networking.k8s.io", Version: "v1alpha1", Resource: "adminnetworkpolicies"})
+	planetest.Eventually(t, "the loose schema counts", func(ctx context.Context) error { // which takes the place of another
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(head+"metadata: {name: try}\nspec: {priority: [not, a, number]}"), &u.Object); err != nil {
+			return err
+		}
+		_, err := client.Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
 	defer create(t, e, "", "adminnetworkpolicies", head+"metadata: {name: good}\nspec: {priority: 1, subject: {namespaces: {}}}")()
 	defer create(t, e, "", "adminnetworkpolicies", head+"metadata: {name: bad}\nspec: {priority: [not, a, number]}")()
 	defer create(t, e, "", "adminnetworkpolicies", head+"metadata: {name: newer}\nspec: {priority: 2, subject: {namespaces: {}}, moreover: 1}")()
@@ -249,7 +261,6 @@ func TestUndecodable(t *testing.T) {
 		}
 	}
 	// A good one becomes bad: it stays what it was.
-	client := dynamic.NewForConfigOrDie(e.Config()).Resource(schema.GroupVersionResource{Group: "policy.networking.k8s.io", Version: "v1alpha1", Resource: "adminnetworkpolicies"})
 	if _, err := client.Patch(t.Context(), "good", "application/merge-patch+json", []byte(`{"spec":{"priority":"high"}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
