@@ -446,7 +446,7 @@ func killBoth(cmd *exec.Cmd, dir string, both bool) {
 // waitClient waits until the API server on a directory answers an administrator.
 func waitClient(t *testing.T, dir string, log io.Writer) *kubernetes.Clientset {
 	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
+	deadline := time.Now().Add(10 * time.Minute)
 	for {
 		config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(planeDir(dir), "kubeconfig"))
 		var client *kubernetes.Clientset

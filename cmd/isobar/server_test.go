@@ -68,7 +68,7 @@ func startServer(t *testing.T, f serverFlags) (log *lines, stop func()) {
 		}
 	})
 	t.Cleanup(stop)
-	deadline := time.After(2 * time.Minute)
+	deadline := time.After(10 * time.Minute)
 	for log.field("ready", "url") == "" {
 		select {
 		case err := <-done:

@@ -59,7 +59,7 @@ func TestStagedLive(t *testing.T) {
 	// until waits until the condition Staged of the policy is want, "" for none, and its phase.
 	until := func(phase antreav1beta1.PolicyPhase, want string) {
 		t.Helper()
-		err := retry(t.Context(), 30*time.Second, func() error {
+		err := retry(t.Context(), 2*time.Minute, func() error {
 			o, err := policies.Get(t.Context(), "closed", metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -86,7 +86,7 @@ func TestStagedLive(t *testing.T) {
 	app, web := upEnd{inAWS, "i-0a100000000000004"}, upEnd{inAWS, "i-0a100000000000001"}
 	reaches := func(want string) {
 		t.Helper()
-		err := retry(t.Context(), 30*time.Second, func() error {
+		err := retry(t.Context(), 2*time.Minute, func() error {
 			if got := u.reach(web, app, 8080); got != want {
 				return fmt.Errorf("web reaches app: %s, want %s", got, want)
 			}

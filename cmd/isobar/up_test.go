@@ -52,7 +52,7 @@ func startUp(t *testing.T, flags upFlags) (*up, *output, func() error) {
 		return <-ended
 	})
 	t.Cleanup(func() { _ = stop() })
-	deadline := time.After(3 * time.Minute)
+	deadline := time.After(10 * time.Minute)
 	for !strings.Contains(out.String(), "Ctrl-C ends it") {
 		select {
 		case err := <-ended:
@@ -161,14 +161,14 @@ func TestUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		err = retry(t.Context(), 30*time.Second, func() error { // a VM is enforced before its entity is written
+		err = retry(t.Context(), 2*time.Minute, func() error { // a VM is enforced before its entity is written
 			_, err := r.Patch(t.Context(), step.name, types.MergePatchType, []byte(step.patch), metav1.PatchOptions{FieldManager: "kubectl-test"})
 			return err
 		})
 		if err != nil {
 			t.Fatalf("%s: %v", step.what, err)
 		}
-		err = retry(t.Context(), 30*time.Second, func() error {
+		err = retry(t.Context(), 2*time.Minute, func() error {
 			if got := u.reach(step.from, step.to, step.port); got != step.want {
 				return fmt.Errorf("%s: %v to %v is %s, want %s", step.what, step.from, step.to, got, step.want)
 			}
