@@ -57,9 +57,9 @@ spec: {awsConfig: {region: [us-east-1], endpoint: %[1]s, stsEndpoint: %[1]s, sec
 	// A session ends, and its successor is taken at once.
 	session := func(key string, life time.Duration) {
 		t.Helper()
-		e := w.sim.Estate()
-		e.Sessions = []*sim.Session{{KeyID: key, Secret: "secretOf" + key, Token: "tokenOf" + key, Account: sim.SampleAccount, Role: "isobar", Name: "s", Expires: time.Now().Add(life)}}
-		if err := w.sim.Restore(e); err != nil {
+		if err := w.sim.Edit(func(e *sim.Estate) {
+			e.Sessions = []*sim.Session{{KeyID: key, Secret: "secretOf" + key, Token: "tokenOf" + key, Account: sim.SampleAccount, Role: "isobar", Name: "s", Expires: time.Now().Add(life)}}
+		}); err != nil {
 			t.Fatal(err)
 		}
 		secret(fmt.Sprintf(`{"accessKeyId": "%[1]s", "accessKeySecret": "secretOf%[1]s", "sessionToken": "tokenOf%[1]s"}`, key))

@@ -19,11 +19,11 @@ func TestA11_OneRegionFails(t *testing.T) {
 	w.is(accounts, "aws", "Connected", "True Connected", "region "+region2)
 	w.is(selectors, "all", "Imported", "False ReadFailed", "region "+region2)
 
-	e := w.sim.Estate()
-	for _, r := range e.Accounts[0].Regions {
-		r.Instances[0].Tags["New"] = "yes"
-	}
-	if err := w.sim.Restore(e); err != nil {
+	if err := w.sim.Edit(func(e *sim.Estate) {
+		for _, r := range e.Accounts[0].Regions {
+			r.Instances[0].Tags["New"] = "yes"
+		}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	tagged := func(name string) bool {

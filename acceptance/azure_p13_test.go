@@ -18,12 +18,10 @@ const (
 )
 
 // byHandInAzure changes the resources of the sample's subscription as somebody else would,
-// with the portal. Nothing else may write meanwhile.
+// with the portal.
 func (w *world) byHandInAzure(f func(s *azuresim.Subscription)) {
 	w.t.Helper()
-	e := w.azure.Estate()
-	f(e.Subscriptions[0])
-	if err := w.azure.Restore(e); err != nil {
+	if err := w.azure.Edit(func(e *azuresim.Estate) { f(e.Subscriptions[0]) }); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -297,13 +297,13 @@ func (c *azureCloud) fault(w *world, f azuresim.Fault) {
 
 // change alters what is in the cloud, as others do who have it.
 func (c *azureCloud) change(f func(id string, d azuresim.Document)) error {
-	e := c.Estate()
-	for _, s := range e.Subscriptions {
-		for _, d := range s.Resources {
-			f(d["id"].(string), d)
+	return c.Edit(func(e *azuresim.Estate) {
+		for _, s := range e.Subscriptions {
+			for _, d := range s.Resources {
+				f(d["id"].(string), d)
+			}
 		}
-	}
-	return c.Restore(e)
+	})
 }
 
 // of returns the documents of a type of resources.

@@ -219,9 +219,7 @@ func TestF21_ByHand(t *testing.T) {
 			}
 		},
 	} {
-		e := w.sim.Estate()
-		edit(e.Accounts[0].Regions[0])
-		if err := w.sim.Restore(e); err != nil {
+		if err := w.sim.Edit(func(e *sim.Estate) { edit(e.Accounts[0].Regions[0]) }); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		w.eventually(name, func() error { return w.reach(shopMatrix) })
@@ -314,11 +312,11 @@ ingress: [{action: Allow, from: [{externalEntitySelector: {matchLabels: {nephe.a
 		web1b      X
 		otherb     X
 	`)
-	e := w.sim.Estate()
-	r := e.Accounts[0].Regions[0]
-	web1, other := interfaceOf(r, "web1"), interfaceOf(r, "other")
-	web1.PrivateIPs, other.PrivateIPs = other.PrivateIPs, web1.PrivateIPs
-	if err := w.sim.Restore(e); err != nil {
+	if err := w.sim.Edit(func(e *sim.Estate) {
+		r := e.Accounts[0].Regions[0]
+		web1, other := interfaceOf(r, "web1"), interfaceOf(r, "other")
+		web1.PrivateIPs, other.PrivateIPs = other.PrivateIPs, web1.PrivateIPs
+	}); err != nil {
 		t.Fatal(err)
 	}
 	w.eventuallyReach(`

@@ -12,18 +12,17 @@ import (
 )
 
 // byHand changes the cloud's state in one region as somebody else would, with the console.
-// Nothing else may write meanwhile.
 func (w *world) byHand(region string, f func(*sim.Region)) {
 	w.t.Helper()
-	e := w.sim.Estate()
-	for _, a := range e.Accounts {
-		for _, r := range a.Regions {
-			if r.Name == region {
-				f(r)
+	if err := w.sim.Edit(func(e *sim.Estate) {
+		for _, a := range e.Accounts {
+			for _, r := range a.Regions {
+				if r.Name == region {
+					f(r)
+				}
 			}
 		}
-	}
-	if err := w.sim.Restore(e); err != nil {
+	}); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -218,13 +218,13 @@ func TestP20_OverlappingVPCs(t *testing.T) {
 // deletePeering takes a peering away, as its owner does.
 func (w *world) deletePeering(id string) {
 	w.t.Helper()
-	e := w.sim.Estate()
-	for _, p := range e.Peerings {
-		if p.ID == id {
-			p.State = "deleted"
+	if err := w.sim.Edit(func(e *sim.Estate) {
+		for _, p := range e.Peerings {
+			if p.ID == id {
+				p.State = "deleted"
+			}
 		}
-	}
-	if err := w.sim.Restore(e); err != nil {
+	}); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -177,19 +177,19 @@ func (c awsCloud) ports() []string {
 }
 
 func (c awsCloud) edit(vm string, f func(*labels)) error {
-	e := c.Estate()
-	for _, a := range e.Accounts {
-		for _, r := range a.Regions {
-			for _, i := range r.Instances {
-				if i.ID == vm {
-					l := labels{i.Tags, i.State}
-					f(&l)
-					i.Tags, i.State = l.tags, l.state
+	return c.Edit(func(e *sim.Estate) {
+		for _, a := range e.Accounts {
+			for _, r := range a.Regions {
+				for _, i := range r.Instances {
+					if i.ID == vm {
+						l := labels{i.Tags, i.State}
+						f(&l)
+						i.Tags, i.State = l.tags, l.state
+					}
 				}
 			}
 		}
-	}
-	return c.Restore(e)
+	})
 }
 
 func (c awsCloud) calls() map[string]int {

@@ -41,13 +41,13 @@ func TestSecretOfAnotherAccount(t *testing.T) {
 	}
 
 	// And back, while the credentials of before are not taken any more.
-	cloud := w.sim.Estate()
-	for _, a := range cloud.Accounts {
-		if a.ID == other {
-			a.Keys = []*sim.AccessKey{{ID: "AKIANEW", Secret: "new"}}
+	if err := w.sim.Edit(func(cloud *sim.Estate) {
+		for _, a := range cloud.Accounts {
+			if a.ID == other {
+				a.Keys = []*sim.AccessKey{{ID: "AKIANEW", Secret: "new"}}
+			}
 		}
-	}
-	if err := w.sim.Restore(cloud); err != nil {
+	}); err != nil {
 		t.Fatal(err)
 	}
 	point(sim.SampleAccount)

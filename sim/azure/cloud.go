@@ -94,6 +94,27 @@ func (c *Cloud) Restore(e Estate) error {
 	return nil
 }
 
+// Edit changes the state as Restore does, and nothing else changes between what f is given and what becomes of it. Nothing may be
+// asked of the Cloud in f.
+func (c *Cloud) Edit(f func(*Estate)) error {
+	c.settle()
+	var err error
+	c.write(func() bool {
+		e := c.w.estate()
+		f(&e)
+		var w *world
+		if w, err = newWorld(e); err != nil {
+			return false
+		}
+		c.w = w
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("edit: %w", err)
+	}
+	return nil
+}
+
 // SetQuotas replaces the quotas of a subscription. What is already over them stays.
 func (c *Cloud) SetQuotas(subscription string, q Quotas) error {
 	if err := q.check(); err != nil {
@@ -136,15 +157,18 @@ func (c *Cloud) OnChange(f func()) {
 func (c *Cloud) write(mutate func() bool) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	c.mu.Lock()
-	changed := mutate()
-	c.mu.Unlock()
-	if !changed {
+	if !c.locked(mutate) {
 		return
 	}
 	for _, f := range slices.Clone(c.hooks) {
 		f()
 	}
+}
+
+func (c *Cloud) locked(f func() bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return f()
 }
 
 // settle ends the operations whose time has come. Hooks do not run for it: it happens when somebody
