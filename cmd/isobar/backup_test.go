@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,12 +36,7 @@ import (
 // freeAddr is a loopback address that was free a moment ago.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return fmt.Sprint("127.0.0.1:", freePort(t))
 }
 
 func configMap(name, value string) *corev1.ConfigMap {
@@ -420,7 +414,7 @@ func writeUntilKilled(t *testing.T, cmd *exec.Cmd, dir string, round int, log *l
 	}
 	select {
 	case <-begun:
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Errorf("round %d: nothing could be written:\n%s", round, log)
 	}
 	time.Sleep(rand.N(time.Second)) // the instant is what the test is about

@@ -86,7 +86,7 @@ func testSimNodesInterrupted(t *testing.T, u *up, args []string) {
 	cmd.SetErr(&progress)
 	done := make(chan error, 1)
 	go func() { done <- cmd.ExecuteContext(ctx) }()
-	for end := time.Now().Add(time.Minute); !strings.Contains(progress.String(), "watching for"); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !strings.Contains(progress.String(), "watching for"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("it does not watch:\n%s", &progress)
 		}
