@@ -2,31 +2,23 @@ package web_test
 
 import (
 	"context"
-	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	kubeoidc "k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
 	"isobar.dev/control/authority"
 	"isobar.dev/control/web"
+	"isobar.dev/sim/oidc"
 )
 
 const (
@@ -34,115 +26,25 @@ const (
 	clientSecret = "secret-of-the-client"
 )
 
-// idProvider is an OpenID Connect provider whose users are logged in already.
+// idProvider is an OpenID Connect provider, served.
 type idProvider struct {
 	*httptest.Server
-	key *rsa.PrivateKey
-
-	mu      sync.Mutex
-	codes   map[string]url.Values // the question, by the code that answers it
-	refresh map[string]bool       // tokens that are good
-	issued  []string              // tokens and codes
-	renewed int
-	// What it does: change is applied to the claims of each ID token.
-	life     time.Duration
-	change   func(jwt.MapClaims)
-	signer   *rsa.PrivateKey
-	isClosed bool // no token is refreshed any more
+	*oidc.Provider
 }
 
 func newIDProvider(t *testing.T) *idProvider {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	s := httptest.NewUnstartedServer(nil)
+	p, err := oidc.New("https://"+s.Listener.Addr().String(), oidc.Client{ID: clientID, Secret: clientSecret})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &idProvider{key: key, signer: key, codes: map[string]url.Values{}, refresh: map[string]bool{}, life: time.Hour, change: func(jwt.MapClaims) {}}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, r *http.Request) {
-		reply(w, 200, map[string]any{
-			"issuer": p.URL, "authorization_endpoint": p.URL + "/auth", "token_endpoint": p.URL + "/token", "jwks_uri": p.URL + "/keys",
-			"response_types_supported": []string{"code"}, "subject_types_supported": []string{"public"}, "id_token_signing_alg_values_supported": []string{"RS256"},
-		})
+	p.Set(func(b *oidc.Behaviour) {
+		b.User = oidc.User{Subject: "1", Email: "alice", Groups: []string{"db-admins"}}
 	})
-	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, r *http.Request) {
-		n := base64.RawURLEncoding.EncodeToString(key.N.Bytes())
-		e := base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes())
-		reply(w, 200, map[string]any{"keys": []any{map[string]string{"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "1", "n": n, "e": e}}})
-	})
-	mux.HandleFunc("GET /auth", p.authorize)
-	mux.HandleFunc("POST /token", p.token)
-	p.Server = httptest.NewUnstartedServer(mux)
-	p.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
-	p.StartTLS()
-	t.Cleanup(p.Close)
-	return p
-}
-
-func reply(w http.ResponseWriter, code int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	json.NewEncoder(w).Encode(v)
-}
-
-func (p *idProvider) authorize(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	if q.Get("client_id") != clientID || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" || len(q.Get("code_challenge")) != 43 || q.Get("nonce") == "" || q.Get("state") == "" {
-		http.Error(w, "bad question "+r.URL.RawQuery, 400)
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	code := "code-" + rand.Text()
-	p.codes[code] = q
-	p.issued = append(p.issued, code)
-	http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {code}, "state": {q.Get("state")}}.Encode(), http.StatusFound)
-}
-
-func (p *idProvider) token(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	id, secret, ok := r.BasicAuth()
-	if !ok {
-		id, secret = r.PostFormValue("client_id"), r.PostFormValue("client_secret")
-	}
-	nonce := ""
-	switch grant := r.PostFormValue("grant_type"); {
-	case id != clientID || secret != clientSecret:
-		reply(w, 401, map[string]string{"error": "invalid_client", "error_description": "secret-of-the-provider"})
-		return
-	case grant == "authorization_code":
-		q, ok := p.codes[r.PostFormValue("code")]
-		delete(p.codes, r.PostFormValue("code"))
-		sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
-		if !ok || q.Get("redirect_uri") != r.PostFormValue("redirect_uri") || q.Get("code_challenge") != base64.RawURLEncoding.EncodeToString(sum[:]) {
-			reply(w, 400, map[string]string{"error": "invalid_grant", "error_description": "secret-of-the-provider"})
-			return
-		}
-		nonce = q.Get("nonce")
-	case grant == "refresh_token" && p.refresh[r.PostFormValue("refresh_token")] && !p.isClosed:
-		delete(p.refresh, r.PostFormValue("refresh_token")) // each is good once
-		p.renewed++
-	default:
-		reply(w, 400, map[string]string{"error": "invalid_grant", "error_description": "secret-of-the-provider"})
-		return
-	}
-	now := time.Now()
-	claims := jwt.MapClaims{"iss": p.URL, "aud": clientID, "sub": "1", "email": "alice", "groups": []string{"db-admins"}, "iat": now.Unix(), "exp": now.Add(p.life).Unix(), "jti": rand.Text()}
-	if nonce != "" {
-		claims["nonce"] = nonce
-	}
-	p.change(claims)
-	t := jwt.NewWithClaims(jwt.SigningMethodRS256, claims)
-	t.Header["kid"] = "1"
-	raw, err := t.SignedString(crypto.Signer(p.signer))
-	if err != nil {
-		http.Error(w, err.Error(), 500)
-		return
-	}
-	refresh := "refresh-" + rand.Text()
-	p.refresh[refresh] = true
-	p.issued = append(p.issued, raw, refresh)
-	reply(w, 200, map[string]any{"access_token": "access-" + rand.Text(), "token_type": "Bearer", "id_token": raw, "refresh_token": refresh, "expires_in": int(p.life.Seconds())})
+	s.Config.Handler, s.Config.ErrorLog = p.Handler(), slog.NewLogLogger(slog.DiscardHandler, 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return &idProvider{s, p}
 }
 
 // withOIDC is a console with a provider, in front of an API server that takes its tokens, by kube-apiserver's own code.
@@ -178,10 +80,9 @@ func withOIDC(t *testing.T) (*console, *fakeAPI, *idProvider, *browser) {
 	roots := x509.NewCertPool()
 	roots.AddCert(p.Certificate())
 	c := serve(t, access, web.Options{Certificates: certificates, OIDC: &web.OIDC{Issuer: p.URL, ClientID: clientID, ClientSecret: clientSecret, Roots: roots}})
+	p.Set(func(b *oidc.Behaviour) { b.Redirect = c.url + "/api/oidc/callback" })
 	c.secrets = func() []string {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return append([]string{clientSecret, "secret-of-the-provider", "refresh-", "code-"}, p.issued...)
+		return append([]string{clientSecret, oidc.Description, "refresh-", "code-"}, p.Given()...)
 	}
 	b := c.browser(t)
 	all := roots.Clone()
@@ -238,10 +139,9 @@ func TestOIDC(t *testing.T) {
 		t.Fatalf("view: %d %s", got.StatusCode, text)
 	}
 	sent := a.views()[0].Header.Get("Authorization")
-	if p.mu.Lock(); sent != "Bearer "+p.issued[1] {
+	if sent != "Bearer "+p.Given()[1] { // after the code
 		t.Error("the API server was not asked with the ID token")
 	}
-	p.mu.Unlock()
 
 	// A token of the API server's own still does, over TLS, with a cookie that is bound to it.
 	other := c.browser(t)
@@ -287,24 +187,21 @@ func TestOIDCRefuses(t *testing.T) {
 	refused("a provider that refuses", x, "/api/oidc/callback?error=access_denied&state=x")
 
 	// Answers of the provider that cannot be believed. The nonce and the signature are ours to look at.
-	attacker, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
+	claims := func(change func(map[string]any)) func(*oidc.Behaviour) {
+		return func(b *oidc.Behaviour) { b.Claims = change }
 	}
-	for name, wrong := range map[string]func(*idProvider){
-		"another nonce":                    func(p *idProvider) { p.change = func(c jwt.MapClaims) { c["nonce"] = "x" } },
-		"no nonce":                         func(p *idProvider) { p.change = func(c jwt.MapClaims) { delete(c, "nonce") } },
-		"another client":                   func(p *idProvider) { p.change = func(c jwt.MapClaims) { c["aud"] = "x" } },
-		"another issuer":                   func(p *idProvider) { p.change = func(c jwt.MapClaims) { c["iss"] = "https://evil.example" } },
-		"expired":                          func(p *idProvider) { p.change = func(c jwt.MapClaims) { c["exp"] = 1 } },
-		"another key":                      func(p *idProvider) { p.signer = attacker },
-		"nobody whom the API server knows": func(p *idProvider) { p.change = func(c jwt.MapClaims) { delete(c, "email") } },
+	for name, wrong := range map[string]func(*oidc.Behaviour){
+		"another nonce":                    claims(func(c map[string]any) { c["nonce"] = "x" }),
+		"no nonce":                         claims(func(c map[string]any) { delete(c, "nonce") }),
+		"another client":                   claims(func(c map[string]any) { c["aud"] = "x" }),
+		"another issuer":                   claims(func(c map[string]any) { c["iss"] = "https://evil.example" }),
+		"expired":                          claims(func(c map[string]any) { c["exp"] = 1 }),
+		"another key":                      func(b *oidc.Behaviour) { b.IsForged = true },
+		"nobody whom the API server knows": claims(func(c map[string]any) { delete(c, "email") }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, p, b := withOIDC(t)
-			p.mu.Lock()
-			wrong(p)
-			p.mu.Unlock()
+			p.Set(wrong)
 			refused(name, b, b.led("/api/oidc/start"))
 		})
 	}
@@ -327,10 +224,8 @@ func TestOIDCNext(t *testing.T) {
 const tokenLife = 9 * time.Second
 
 // set changes what a provider does.
-func (p *idProvider) set(life time.Duration, change func(jwt.MapClaims)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.life, p.change = life, change
+func (p *idProvider) set(life time.Duration, claims func(map[string]any)) {
+	p.Set(func(b *oidc.Behaviour) { b.Life, b.Claims = life, claims })
 }
 
 // looks asks for a view, and returns the status.
@@ -341,11 +236,10 @@ func (b *browser) looks() int {
 
 // ID tokens are replaced before they end, by those of the same user alone.
 func TestOIDCRefresh(t *testing.T) {
-	same := func(jwt.MapClaims) {}
 	t.Run("replaced", func(t *testing.T) {
 		t.Parallel()
 		_, a, p, b := withOIDC(t)
-		p.set(tokenLife, same)
+		p.set(tokenLife, nil)
 		b.logInByOIDC()
 		// The API server does not say whose the next one is: one more is asked for, by the refresh token that came with it.
 		a.mu.Lock()
@@ -355,9 +249,7 @@ func TestOIDCRefresh(t *testing.T) {
 			if code := b.looks(); code != 200 {
 				t.Fatalf("view: %d", code)
 			}
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.renewed > 1
+			return p.Renewed() > 1
 		})
 		used := map[string]bool{}
 		for range 2 { // the last was made after the question, or by it
@@ -377,13 +269,13 @@ func TestOIDCRefresh(t *testing.T) {
 		a.mu.Unlock()
 	})
 	// Tokens that are somebody else's end the session.
-	for what, change := range map[string]func(jwt.MapClaims){
-		"user": func(c jwt.MapClaims) { c["email"] = "mallory" }, "subject": func(c jwt.MapClaims) { c["sub"] = "2" },
+	for what, change := range map[string]func(map[string]any){
+		"user": func(c map[string]any) { c["email"] = "mallory" }, "subject": func(c map[string]any) { c["sub"] = "2" },
 	} {
 		t.Run("another "+what, func(t *testing.T) {
 			t.Parallel()
 			_, a, p, b := withOIDC(t)
-			p.set(tokenLife, same)
+			p.set(tokenLife, nil)
 			b.logInByOIDC()
 			p.set(time.Hour, change)
 			wait(t, "the end of a session with tokens of another "+what, func() bool { return b.looks() == 401 })
@@ -392,10 +284,8 @@ func TestOIDCRefresh(t *testing.T) {
 					t.Error("the API server was asked for a view as another user")
 				}
 			}
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if p.renewed != 1 {
-				t.Errorf("%d tokens were asked for, want one", p.renewed)
+			if n := p.Renewed(); n != 1 {
+				t.Errorf("%d tokens were asked for, want one", n)
 			}
 		})
 	}
@@ -403,11 +293,9 @@ func TestOIDCRefresh(t *testing.T) {
 	t.Run("no more", func(t *testing.T) {
 		t.Parallel()
 		_, _, p, b := withOIDC(t)
-		p.set(tokenLife, same)
+		p.set(tokenLife, nil)
 		b.logInByOIDC()
-		p.mu.Lock()
-		p.isClosed = true
-		p.mu.Unlock()
+		p.Set(func(b *oidc.Behaviour) { b.IsClosed = true })
 		wait(t, "the end of the session", func() bool { return b.looks() == 401 })
 		if got, _ := b.do("GET", "/api/session", ""); got.StatusCode != 401 {
 			t.Errorf("the session: %d", got.StatusCode)
