@@ -15,7 +15,7 @@
 //
 // What is scaled for CI, and can have its size by ISOBAR_FAULTS=full:
 //
-//	F1   agents are killed 12 times; full: 200; ISOBAR_FAULTS_KILLS has another number
+//	F1   agents are killed 24 times; full: 200; ISOBAR_FAULTS_KILLS has another number
 //	F3   two files are damaged; full: three
 //	F4   the API server is away for 3 s; full: ten minutes
 //	F9   one leader is killed, and another cut off for as long as its Lease lasts; full: 20, and 30 s longer
