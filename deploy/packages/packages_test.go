@@ -2,6 +2,7 @@ package packages_test
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,13 +11,23 @@ import (
 	"testing"
 )
 
-// tool is the packager. It is a package variable because building it takes a while.
-var tool = sync.OnceValues(func() (string, error) {
+var toolDir string
+
+func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "isobar-packager-")
 	if err != nil {
-		return "", err
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	out := filepath.Join(dir, "packages")
+	toolDir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// tool is the packager, in toolDir. It is a package variable because building it takes a while.
+var tool = sync.OnceValues(func() (string, error) {
+	out := filepath.Join(toolDir, "packages")
 	if text, err := exec.Command("go", "-C", "../../tools/packages", "build", "-o", out, ".").CombinedOutput(); err != nil {
 		return "", &exec.Error{Name: string(text), Err: err}
 	}
