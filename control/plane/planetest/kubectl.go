@@ -21,7 +21,7 @@ var kubectl = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	dir := filepath.Join(checkout, "tools", "kubectl")
-	// Two go commands that build it at once take what the other has not wholly written into the cache for theirs.
+	// Two go commands that build it at once may take what the other has not wholly written into the cache for theirs.
 	main, err := os.Open(filepath.Join(dir, "main.go"))
 	if err != nil {
 		return "", fmt.Errorf("build tools/kubectl: %w", err)

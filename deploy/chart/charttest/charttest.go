@@ -70,7 +70,7 @@ func build(dir string) (string, error) {
 	if built.path != "" {
 		return built.path, nil
 	}
-	// Two go commands that build it at once take what the other has not wholly written into the cache for theirs.
+	// Two go commands that build it at once may take what the other has not wholly written into the cache for theirs.
 	main, err := os.Open(filepath.Join(dir, "main.go"))
 	if err != nil {
 		return "", fmt.Errorf("build tools/helm: %w", err)
